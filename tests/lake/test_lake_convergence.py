@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from driftline.deltas import RowDelta, merge
 from driftline.lake import Lake, compact, flush, register, replay, verify
-from driftline.lake._read.state import snapshot_table, state_rows
+from driftline.lake._read.state import state_rows
 from driftline.lake._store.rows import decode_state
-from support.lakes import BATCHES, SCHEMA, load_lake, row_deltas
+from support.lakes import BATCHES, SCHEMA, load_lake, row_deltas, snapshot_table
 
 
 @settings(max_examples=20)

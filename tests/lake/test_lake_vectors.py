@@ -11,10 +11,10 @@ import pytest
 
 from driftline.deltas import RowDelta, TableSchema
 from driftline.lake import Lake, compact, flush, register, replay
-from driftline.lake._read.state import all_deltas, snapshot_table
+from driftline.lake._read.state import all_deltas
 from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state
-from support.lakes import delta
+from support.lakes import delta, snapshot_table
 
 CASES = {case["id"]: case for case in json.loads((Path(__file__).parents[1] / "vectors/delta-cases.json").read_bytes())}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from driftline.lake import replay
-from driftline.lake._read.state import all_deltas, snapshot_table
+from driftline.lake._read.state import all_deltas
 from driftline.lake._store.rows import decode_state
 from support.lake_damage import delta_files, truncate
-from support.lakes import SCHEMA, delta, load_lake
+from support.lakes import SCHEMA, delta, load_lake, snapshot_table
 from support.processes import run_process
 from support.spark import SOURCE, connect_server
 

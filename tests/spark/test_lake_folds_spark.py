@@ -16,11 +16,11 @@ from driftline.errors import DriftlineError, LakeError
 from driftline.lake import Lake, changes, compact, flush, materialize, register, replay, verify
 from driftline.lake._load.ingest import commit_ingested, plan_ingest
 from driftline.lake._load.load import extract_snapshots
-from driftline.lake._read.state import all_deltas, snapshot_table
+from driftline.lake._read.state import all_deltas
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.rows import decode_state
 from driftline.spark._lake import ingest_on_spark, lake_engine, load_schedulers
-from support.lakes import SCHEMA, VALUES, delta, load_lake
+from support.lakes import SCHEMA, VALUES, delta, load_lake, snapshot_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,11 +7,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 from driftline.lake import Lake, compact, register
+from driftline.lake._fold.plan import plan_fold
 from driftline.lake._store.flush import append_deltas
+from driftline.lake._store.lake import relative
+from driftline.lake._store.parquet import read_file
+from driftline.lake._store.rows import base_file_schema
 
 SCHEMA = TableSchema(
     "todos",
@@ -99,3 +104,12 @@ def problems_at_once(*works: Callable[[], object]) -> list[BaseException]:
     for thread in threads:
         thread.join()
     return problems
+
+
+def snapshot_table(lake: Lake, table: str) -> pa.Table:
+    """The committed base of a table."""
+    plan = plan_fold(lake, table)
+    files = plan.snapshot.base if plan.snapshot else ()
+    schema = base_file_schema(plan.columns)
+    tables = [read_file(lake, relative(table, "base", file.path), schema) for file in files]
+    return pa.concat_tables([schema.empty_table(), *tables]).sort_by("_row_id")

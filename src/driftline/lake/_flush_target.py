@@ -1,4 +1,4 @@
-"""The lake as the gateway's flusher sees it: claims, marks, flushes, schemas, horizons, and what others brought."""
+"""The lake for the flushes of a gateway: claims, positions, flushes, schemas, horizons, deltas of other writers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from driftline.lake._store.lake import Lake
     from driftline.lake._store.logs import ForeignFiles, LogClaim, LogPosition
 
-# The lake's libraries are large: a gateway that has not flushed yet does without them.
+# Imports are inside the methods: a gateway without a flush yet does not load the large libraries of the lake.
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What the gateway must know of a table before it takes pushes for it."""
+    """What the gateway needs of a table to check pushes."""
 
     schema: TableSchema | None
     schema_version: int
-    refused_before: int | None  # the hlc below which the lake takes no deltas any more
+    refused_before: int | None  # the hlc below which the lake refuses deltas
 
 
 class FlushTarget:
@@ -43,28 +43,28 @@ class FlushTarget:
         return Lake(self._location)
 
     def claim(self, gateway: str) -> LogClaim | None:
-        """Which log speaks for a gateway."""
+        """The log that owns a gateway's name."""
         from driftline.lake._store.logs import claim_of
 
         with _lake_errors():
             return claim_of(self.lake, gateway)
 
     def take_claim(self, gateway: str, claim: LogClaim, before: LogClaim | None) -> bool:
-        """Replace a claim by another one; False if that one is not there any more."""
+        """Replace the claim `before`; False if the lake has another one by now."""
         from driftline.lake._store.logs import take_claim
 
         with _lake_errors():
             return take_claim(self.lake, gateway, claim, before)
 
     def position(self, log_id: str) -> LogPosition | None:
-        """How far a log has come in the lake."""
+        """The position of a log in the lake."""
         from driftline.lake._store.logs import log_position
 
         with _lake_errors():
             return log_position(self.lake, log_id)
 
     def unnamed_sequence(self, gateway: str) -> int | None:
-        """How far a log of the first version has come, which the lake knew by the gateway's name."""
+        """The position of a log of the first version, which the lake has by the gateway's name."""
         from driftline.lake._store.logs import unnamed_sequence
 
         with _lake_errors():
@@ -89,14 +89,14 @@ class FlushTarget:
             return flush_range(self.lake, table, deltas, log_range)
 
     def register(self, schema: TableSchema) -> None:
-        """Make the schema the table's current one, or refuse what would retype a column."""
+        """Make the schema the table's current one, or refuse a change of a column's type."""
         from driftline.lake._store.schemas import register
 
         with _lake_errors():
             register(self.lake, schema)
 
     def versions(self) -> dict[str, int]:
-        """The present version of every table's deltas, -1 where there are only envelopes."""
+        """The current version of every table's deltas, -1 where there are only envelopes."""
         from driftline.lake._store.delta import load
 
         with _lake_errors():
@@ -104,14 +104,14 @@ class FlushTarget:
             return {table: -1 if deltas is None else deltas.version() for table, deltas in tables.items()}
 
     def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowMerge]:
-        """The rows of the envelopes that waited at a version: this log's up to a sequence, others' by time."""
+        """The rows of the envelopes that were pending at a version: this log's up to a sequence, others' by time."""
         from driftline.lake._store.flush import enveloped_rows
 
         with _lake_errors():
             return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
 
     def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
-        """Write a table's rows at a version, joined with further folds, for pages of a snapshot."""
+        """Write a table's rows at a version, joined with further merged rows, for pages of a snapshot."""
         from driftline.lake._read.bootstrap import write_rows
 
         with _lake_errors():
@@ -123,7 +123,7 @@ class FlushTarget:
             return self.lake.tables()
 
     def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
-        """Files with deltas that came to a table after a version and not from this log."""
+        """Files with deltas that reached a table after a version and not from this log."""
         from driftline.lake._store.logs import foreign_files
 
         with _lake_errors():
@@ -151,7 +151,7 @@ class FlushTarget:
 
 @contextmanager
 def _lake_errors() -> Iterator[None]:
-    """Whatever a file system, an object store or a library raises, the gateway hears of a lake in trouble."""
+    """Turn every error of a file system, an object store or a library into a `LakeError`."""
     try:
         yield
     except DriftlineError:

@@ -1,8 +1,8 @@
 """Compaction: previous base, pinned deletes and new deltas become a new snapshot.
 
 Stages: plan, fold (files with attempt-unique names), commit `deletes`, commit `base` with the pins, commit `state`. A
-kill before the commit of `base` leaves files that nobody refers to; the next run starts from the pins again. One before
-the commit of `state` leaves that behind `base`, which the next run mends.
+kill before the commit of `base` leaves files that no commit refers to; the next run starts from the pins again. One
+before the commit of `state` leaves it behind `base`, which the next run fixes.
 """
 
 from __future__ import annotations
@@ -59,74 +59,12 @@ from driftline.lake._store.snapshots import (
     pins_of,
 )
 
-# `tables/{table}/state`: the rows of the newest snapshot as a plain Delta table, for everybody's query.
-#
-# One file for each file of `base`, under the same name, without stamps and with names as they are. So mending it is a
-# difference of two sets, and a compaction that touches few ranges rewrites few files here too (deltas-and-lake §8.2).
-
-
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
-
-
-def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
-    """Write the plain rows of a base file under its name."""
-    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
-    plain = pa.Table.from_arrays(arrays, schema=state_file_schema(columns))
-    return write_file(lake, relative(table, "state"), name, plain)
-
-
-def follow_base(lake: Lake, table: str) -> None:
-    """Make `state` show the newest `base`; what is there already stays."""
-
-    def attempt() -> bool:
-        base = load(lake, table, "base")
-        state = load(lake, table, "state")
-        if base is None or (transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
-            return True
-        columns = _columns_of(base)
-        schema = state_file_schema(columns)
-        wanted = {file.path: file for file in files_of(base)}
-        pins = {FOLLOWED_BASE: base.version()}
-        details = {"operation": "state", "base": base.version()}
-        if state is None:
-            files = [_state_file(lake, table, file, columns) for file in wanted.values()]
-            return create(lake, table, "state", schema, Commit(files, (), pins, details))
-        overwrite = _columns_of(state, str) != columns
-        present = set() if overwrite else {file.path for file in files_of(state)}
-        adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
-        commit = Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
-        return append(state, commit, schema if overwrite else None)
-
-    retried(attempt, f"writing the state of {table}")
-
-
-def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
-    """The plain file of a base file: as the fold wrote it, or made from it now."""
-    path = relative(table, "state", base.path)
-    info = lake.files().get_file_info(path)
-    if info.type == pa_fs.FileType.File and _is_whole(lake, path, base.rows):
-        return DataFile(base.path, info.size, base.rows, base.min_row_id, base.max_row_id)
-    rows = read_file(lake, relative(table, "base", base.path), base_file_schema(columns))
-    return write_state_file(lake, table, base.path, rows, columns)
-
-
-def _is_whole(lake: Lake, path: str, rows: int) -> bool:
-    """Whether a file that a killed task may have left is all there."""
-    try:
-        with naming_damage(path), lake.files().open_input_file(path) as source:
-            return bool(pq.ParquetFile(source).metadata.num_rows == rows)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is written again
-        return False
-
-
-def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
-    """The table's own columns, by the types of the files; json is a string to every reader."""
-    kinds: dict[str, ColumnType] = {"double": "number", "boolean": "boolean"}
-    fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
-    return [ColumnSchema(plain_name(field.name), kinds.get(field.type.type, "string")) for field in fields]
-
+SMALL_BYTES = 4 << 20
+MIN_FILES = 16  # of one day and gateway, before merging is worth it
 
 _COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
+_MERGED_BYTES = 64 << 20
 
 Engine = Callable[[FoldPlan, RangeJob, Tracker | None], Iterable[Result]]
 Stage = Callable[[str], None]
@@ -134,7 +72,7 @@ Stage = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a compaction did; `is_new` is False when there was nothing to do or somebody else had done it."""
+    """The result of a compaction; `is_new` is False when there was nothing to do or another run had done it."""
 
     table: str
     is_new: bool
@@ -206,7 +144,7 @@ def compact(
     rows_per_range: int = ROWS_PER_RANGE,
     at_stage: Stage = lambda name: None,
 ) -> CompactionResult:
-    """Fold what is new into a new snapshot; a rival's commit is noticed and the fold planned anew."""
+    """Fold new deltas into a new snapshot; after the commit of another compaction the fold is planned anew."""
     flush_envelopes(lake, table)
     sizes = {"rows_per_range": rows_per_range, "target_file_bytes": target_file_bytes}
     for _ in range(MAX_TRIES):
@@ -221,14 +159,14 @@ def compact(
         at_stage("folded")
         deletes_version = _commit_deletes(plan, changes)
         at_stage("deletes committed")
-        outcome = _commit_base(plan, changes, deletes_version)
-        if outcome is not None:
+        result = _commit_base(plan, changes, deletes_version)
+        if result is not None:
             at_stage("base committed")
             follow_base(lake, table)
             at_stage("state committed")
-            if outcome.is_new:
+            if result.is_new:
                 merge_small_files(lake, table)
-            return outcome
+            return result
     raise LakeError(f"compacting {table}: other compactors kept committing; run it again", code="commit_conflict")
 
 
@@ -239,12 +177,12 @@ def _is_up_to_date(plan: FoldPlan) -> bool:
 
 
 def _columns_changed(plan: FoldPlan) -> bool:
-    """Then every file is rewritten, so that readers see one schema; a removed column leaves base this way."""
+    """Whether every file is rewritten, so that readers see one schema and removed columns leave base."""
     return plan.snapshot is not None and plan.snapshot.columns != {column.name for column in plan.columns}
 
 
 def collect_changes(plan: FoldPlan, results: Iterable[Result]) -> SnapshotChanges:
-    """What the results of a `WriteSnapshot` job say, put together."""
+    """The results of a `WriteSnapshot` job, joined."""
     changes = SnapshotChanges()
     for result in results:
         key_range = plan.ranges[result["range"]]
@@ -284,7 +222,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
 
 
 def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
-    """Commit the snapshot; None when a rival committed another one and the fold must be planned anew."""
+    """Commit the snapshot; None when another one was committed and the fold must be planned anew."""
     token = new_token()
     pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}
     marks = {**pins, FOLDED_GENERATION: plan.generation}
@@ -293,7 +231,7 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     removes = () if overwrite else sorted(changes.replaced_base)
     commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
     latest = load(plan.lake, plan.table, "base")
-    before = -1 if latest is None else latest.version()  # the commit moves a loaded table on
+    before = -1 if latest is None else latest.version()  # the commit advances a loaded table
     if not _try_base(plan, latest, commit):
         return None
     return CompactionResult(
@@ -318,19 +256,14 @@ def _try_base(plan: FoldPlan, latest: DeltaTable | None, commit: Commit) -> bool
 
 
 def _without_expired(deletes: pa.Table, horizon: int | None) -> pa.Table:
-    """Tombstones older than the horizon may go: no delta can be older than they are."""
+    """Without tombstones older than the horizon: no delta can be older than they are."""
     if horizon is None:
         return deletes
     return deletes.filter(pc.greater_equal(pc.struct_field(deletes["_deleted"], ["hlc"]), horizon))
 
 
-SMALL_BYTES = 4 << 20
-MIN_FILES = 16  # of one day and gateway, before merging is worth it
-_MERGED_BYTES = 64 << 20
-
-
 def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES, min_files: int = MIN_FILES) -> int:
-    """Merge the small folded files of each day and gateway; how many files went away."""
+    """Merge the small folded files of each day and gateway; the number of files removed."""
     gone = 0
 
     def attempt() -> bool:
@@ -338,7 +271,7 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
         deltas_table = load(lake, table, "deltas")
         files = [] if deltas_table is None else files_of(deltas_table)
         if not _groups(files, small_bytes, min_files):
-            return True  # whatever is folded of them
+            return True  # also without those that are not folded
         folded = _folded_paths(lake, table)
         groups = _groups([file for file in files if file.path in folded], small_bytes, min_files)
         if deltas_table is None or not groups:
@@ -386,3 +319,66 @@ def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> Dat
     high = max(file.max_hlc or 0 for file in group)
     folder = group[0].path.rpartition("/")[0]
     return write_file(lake, root, merged_file_name(folder, low, high), rows)
+
+
+# The state table: the rows of the newest snapshot as a plain Delta table (deltas-and-lake §8.2). It has one file for
+# each file of `base`, under the same name, without stamps. So an update is a difference of two sets, and a compaction
+# that changes few ranges rewrites few files here too.
+
+
+def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
+    """Write the plain rows of a base file under its name."""
+    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
+    plain = pa.Table.from_arrays(arrays, schema=state_file_schema(columns))
+    return write_file(lake, relative(table, "state"), name, plain)
+
+
+def follow_base(lake: Lake, table: str) -> None:
+    """Bring `state` to the newest `base`; files that are there already stay."""
+
+    def attempt() -> bool:
+        base = load(lake, table, "base")
+        state = load(lake, table, "state")
+        if base is None or (transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
+            return True
+        columns = _columns_of(base)
+        schema = state_file_schema(columns)
+        wanted = {file.path: file for file in files_of(base)}
+        pins = {FOLLOWED_BASE: base.version()}
+        details = {"operation": "state", "base": base.version()}
+        if state is None:
+            files = [_state_file(lake, table, file, columns) for file in wanted.values()]
+            return create(lake, table, "state", schema, Commit(files, (), pins, details))
+        overwrite = _columns_of(state, str) != columns
+        present = set() if overwrite else {file.path for file in files_of(state)}
+        adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
+        commit = Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
+        return append(state, commit, schema if overwrite else None)
+
+    retried(attempt, f"writing the state of {table}")
+
+
+def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
+    """The plain file of a base file: as the fold wrote it, or made from it now."""
+    path = relative(table, "state", base.path)
+    info = lake.files().get_file_info(path)
+    if info.type == pa_fs.FileType.File and _is_complete(lake, path, base.rows):
+        return DataFile(base.path, info.size, base.rows, base.min_row_id, base.max_row_id)
+    rows = read_file(lake, relative(table, "base", base.path), base_file_schema(columns))
+    return write_state_file(lake, table, base.path, rows, columns)
+
+
+def _is_complete(lake: Lake, path: str, rows: int) -> bool:
+    """Whether a file that a killed task may have left is complete."""
+    try:
+        with naming_damage(path), lake.files().open_input_file(path) as source:
+            return bool(pq.ParquetFile(source).metadata.num_rows == rows)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is written again
+        return False
+
+
+def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
+    """The table's own columns, by the types of the files; json is a string to every reader."""
+    kinds: dict[str, ColumnType] = {"double": "number", "boolean": "boolean"}
+    fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
+    return [ColumnSchema(plain_name(field.name), kinds.get(field.type.type, "string")) for field in fields]

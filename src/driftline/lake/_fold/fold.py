@@ -2,7 +2,7 @@
 
 The closed form of the merge rule (deltas-and-lake §2), for all rows at once: per column the greatest stamp wins and is
 visible if greater than the row's greatest DELETE; the row lives if its greatest non-DELETE stamp is. Sorting the
-deltas once by stamp makes "greatest" the last write of a scatter. `replay.py` is the oracle.
+deltas once by stamp makes "greatest" the last write of a scatter. `replay` is the reference implementation.
 """
 
 from __future__ import annotations
@@ -20,41 +20,13 @@ from driftline.deltas import ColumnSchema, RowDelta
 from driftline.lake._store.rows import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escape_columns
 from driftline.lake._store.stamps import NONE, Bools, ClientRanks, Ints, Stamps, ints, present
 
-# Replay in plain Python: the oracle that every fold is held against.
-#
-# Literally the rule: each row's deltas in the order (hlc, client id by UTF-16, delta id, DELETE last); DELETE clears
-# the row, INSERT and UPDATE make it live and set their columns.
-
-
-def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str, JsonObject]:
-    """The live rows of one table by row id, each with the columns that are set.
-
-    >>> from driftline.deltas import extract
-    >>> made = extract(None, {"a": 1}, table="t", row_id="r", client_id="c", hlc=1)
-    >>> gone = extract({"a": 1}, None, table="t", row_id="r", client_id="c", hlc=2)
-    >>> replay([gone, made]), replay([gone, made], as_of=1)
-    ({}, {'r': {'a': 1}})
-    """
-    rows: dict[str, JsonObject] = {}
-    for delta in sorted(deltas, key=replay_order):
-        if as_of is not None and delta.hlc > as_of:
-            continue
-        if delta.op == "DELETE":
-            rows.pop(delta.row_id, None)
-        else:
-            row = rows.setdefault(delta.row_id, {})
-            row.update((entry.column, entry.value) for entry in delta.columns)
-    return rows
-
-
-def replay_order(delta: RowDelta) -> tuple[int, bytes, str, bool]:
-    """Where a delta stands in the order of replay."""
-    return delta.hlc, utf16_sort_key(delta.client_id), delta.delta_id, delta.op == "DELETE"
+_WORTH_FOLDING = 1.3  # deltas per row from which an early fold costs less than the deltas it leaves out
+_HOT = 3  # deltas per row that are left after covering; then every column is checked
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The rows that live and the ones that died, both sorted by row id."""
+    """The live rows and the deleted ones, both sorted by row id."""
 
     base: pa.Table
     deletes: pa.Table
@@ -70,14 +42,14 @@ def fold(
 
 
 def needs_fold(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
-    """The stamped deltas that win something among themselves; the others can never matter and are left out."""
+    """The stamped deltas that win something among themselves; the others can never have an effect."""
     deltas = _whole(deltas.unify_dictionaries())
     work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
     return deltas.filter(pa.array(work.wins()))
 
 
 class _Fold:
-    """One fold on its way: rows are numbered in the order of their ids."""
+    """One fold: rows are numbered in the order of their ids."""
 
     def __init__(self, columns: Sequence[ColumnSchema], deltas: pa.Table, base: pa.Table, deletes: pa.Table) -> None:
         self.columns = columns
@@ -184,7 +156,7 @@ class _Fold:
 
 
 def _number_rows(arrays: list[pa.Array]) -> tuple[pa.Array, Ints]:
-    """The distinct row ids in order, and each given id's number."""
+    """The distinct row ids in order, and the number of each input id."""
     encoded = pa.concat_arrays(arrays).dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
     numbers = np.empty(len(order), dtype=np.int64)
@@ -206,12 +178,8 @@ def _empty(kind: pa.DataType) -> pa.Array:
     return pa.array([], kind)
 
 
-_WORTH_FOLDING = 1.3  # deltas per row from which fewer of them travel in less time than it takes to find out
-_HOT = 3  # deltas per row that are left after covering; then every column is looked at
-
-
 def fold_early(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
-    """The deltas without what can never matter, where rows repeat enough for that to pay."""
+    """The deltas without those that can never have an effect, where rows repeat enough for that to pay."""
     if not deltas.num_rows or _deltas_per_row(deltas) < _WORTH_FOLDING:
         return deltas
     deltas = deltas.unify_dictionaries().combine_chunks()
@@ -220,7 +188,7 @@ def fold_early(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
 
 
 def _deltas_per_row(deltas: pa.Table) -> float:
-    """About: ids are counted by their hashes, which only decides whether to fold."""
+    """An estimate: ids are counted by their hashes, which only decides whether to fold."""
     import polars as pl
 
     return float(deltas.num_rows / pl.Series(deltas["row_id"]).hash().n_unique())
@@ -248,3 +216,32 @@ def _last(chosen: Bools, order: Ints, rows: Ints, positions: Ints, row_count: in
     among = order[chosen[order]]
     result[rows[among]] = positions[among]  # a later write replaces an earlier one
     return result
+
+
+# Replay in plain Python, row by row and literally the rule: the reference that every fold is compared with.
+
+
+def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str, JsonObject]:
+    """The live rows of one table by row id, each with the columns that are set.
+
+    >>> from driftline.deltas import extract
+    >>> made = extract(None, {"a": 1}, table="t", row_id="r", client_id="c", hlc=1)
+    >>> gone = extract({"a": 1}, None, table="t", row_id="r", client_id="c", hlc=2)
+    >>> replay([gone, made]), replay([gone, made], as_of=1)
+    ({}, {'r': {'a': 1}})
+    """
+    rows: dict[str, JsonObject] = {}
+    for delta in sorted(deltas, key=replay_order):
+        if as_of is not None and delta.hlc > as_of:
+            continue
+        if delta.op == "DELETE":
+            rows.pop(delta.row_id, None)
+        else:
+            row = rows.setdefault(delta.row_id, {})
+            row.update((entry.column, entry.value) for entry in delta.columns)
+    return rows
+
+
+def replay_order(delta: RowDelta) -> tuple[int, bytes, str, bool]:
+    """The position of a delta in the order of replay."""
+    return delta.hlc, utf16_sort_key(delta.client_id), delta.delta_id, delta.op == "DELETE"

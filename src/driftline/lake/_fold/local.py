@@ -1,6 +1,7 @@
-"""The kernels of every fold: read a piece of the deltas, split it by range of row ids, load a range's files.
+"""The kernels of every fold (read deltas, split them by range, load a range's files) and the local scheduler.
 
-Plain functions over Arrow data. The schedulers (threads of this machine, Spark tasks) only decide where they run.
+The kernels are plain functions over Arrow data; a scheduler (threads of this machine, Spark tasks) only decides where
+they run.
 """
 
 from __future__ import annotations
@@ -34,97 +35,24 @@ from driftline.lake._store.rows import (
     escape_name,
     fold_schema,
     json_texts,
+    one_array,
     string_texts,
 )
 from driftline.lake._store.stamps import stamp_deltas, stamped_schema
 
-# Delta ids of whole files: the hash input is put together column by column, only the hashing goes one by one.
-
-
-def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
-    """The ids that rows of delta files should have, by their content."""
-    texts = pc.binary_join_element_wise(
-        '{"clientId":',
-        string_texts(_one(rows["_client_id"])),
-        ',"columns":[',
-        column_texts(rows, columns),
-        '],"hlc":"',
-        pc.cast(_one(rows["_hlc"]), pa.string()),
-        '","rowId":',
-        string_texts(_one(rows["_row_id"])),
-        f',"table":{string_text(table)}}}',
-        "",
-    )
-    return pa.array(_hex_digests(texts), pa.string())
-
-
-def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
-    """Raise an error that names the file and the first row whose id does not match its content."""
-    given = _one(rows["_delta_id"])
-    wrong = pc.fill_null(pc.not_equal(given, delta_ids(table, rows, columns)), True)
-    if pc.any(wrong).as_py():
-        position = pc.index(wrong, True).as_py()
-        row_id = rows["_row_id"][position].as_py()
-        raise LakeError(
-            f"{path}, row {position} (row id {row_id!r}): the delta id does not match the content",
-            code="bad_delta_id",
-            path=path,
-            index=position,
-        )
-
-
-def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
-    """The canonical JSON of each row's `columns`, without the brackets, in the order of `_columns`."""
-    named = _one(rows["_columns"])
-    flat = named.flatten()
-    codes = pc.fill_null(pc.index_in(flat, value_set=pa.array([c.name for c in columns], pa.string())), -1)
-    numbers = codes.to_numpy(zero_copy_only=False)
-    if len(numbers) and numbers.min() < 0:
-        unknown = flat[int(np.argmin(numbers))].as_py()
-        raise LakeError(f"a delta sets the column {unknown!r}, which the table never had", code="wrong_schema")
-    parents = pc.list_parent_indices(named).to_numpy(zero_copy_only=False)
-    entries = _entries(rows, columns, numbers, parents)
-    offsets = np.zeros(len(named) + 1, dtype=np.int32)
-    np.cumsum(pc.list_value_length(named).to_numpy(zero_copy_only=False), out=offsets[1:])
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), ",")
-
-
-def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array, parents: pa.Array) -> pa.Array:
-    """`{"column":…,"value":…}` for every entry of every row."""
-    pieces, positions = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
-    for number, column in enumerate(columns):
-        chosen = np.flatnonzero(numbers == number)
-        if len(chosen):
-            values = _one(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
-            start = f'{{"column":{string_text(column.name)},"value":'
-            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column.type), "}", ""))
-            positions.append(chosen)
-    order = np.concatenate(positions)
-    back = np.empty(len(order), dtype=np.int64)
-    back[order] = np.arange(len(order))
-    return pa.concat_arrays(pieces).take(pa.array(back))
-
-
-def _hex_digests(texts: pa.Array) -> list[str]:
-    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
-    data = memoryview(texts.buffers()[2] or b"")
-    sha256 = hashlib.sha256
-    return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-_ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
+ROWS_PER_TASK = 250_000
 ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
 
-Result = dict[str, Any]  # plain data, or tables of those who stay in this process
+_ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
+_MEMORY_BYTES = 1 << 30
+
+Result = dict[str, Any]  # plain data, or tables for jobs that stay in this process
+_Store = SpillStore[int, pa.Table]  # deltas by range
 
 
 @dataclass(frozen=True, slots=True)
 class RangeInput:
-    """What falls into one range: its deltas, and its part of the snapshot."""
+    """The input of one range: its deltas, and its part of the snapshot."""
 
     key_range: KeyRange
     deltas: pa.Table
@@ -133,28 +61,28 @@ class RangeInput:
 
 
 class RangeJob(Protocol):
-    """What is done with a range; picklable, because it may run in another process."""
+    """The work on a range; picklable, because it may run in another process."""
 
     @property
     def needs_originals(self) -> bool:
-        """Whether deltas must carry `ORIGINAL_COLUMNS`."""
+        """Whether deltas must have `ORIGINAL_COLUMNS`."""
 
     @property
     def every_range(self) -> bool:
-        """Whether ranges without new deltas are wanted too."""
+        """Whether ranges without new deltas are processed too."""
 
     @property
     def checks_ids(self) -> bool:
-        """Whether delta ids are recomputed on the way."""
+        """Whether delta ids are recomputed and checked."""
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Do it; the results are small records of plain data."""
+        """Process one range; the results are small records of plain data."""
 
 
 def split_work(
     plan: FoldPlan, work: Iterable[DeltaWork], job: RangeJob, bounds: Sequence[str]
 ) -> list[tuple[int, pa.Table]]:
-    """Read some pieces of work; the stamped deltas of each range that has any, folded early where that pays."""
+    """Read some units of work; the stamped deltas of each range that has any, folded early where that pays."""
     pieces: defaultdict[int, list[pa.Table]] = defaultdict(list)
     held, limit = 0, _ROWS_HELD
     for stamped in (group for one in work for group in read_work(plan, one, job)):
@@ -169,7 +97,7 @@ def split_work(
 
 
 def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[pa.Table]:
-    """The stamped deltas of a piece of reading that lie within the plan's timestamps, a row group at a time."""
+    """The stamped deltas of a unit of reading within the plan's timestamps, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
     schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
     for batch in _batches(plan, work, schema):
@@ -212,7 +140,7 @@ def split_by_range(stamped: pa.Table, lower_bounds: Sequence[str]) -> list[tuple
 
 
 def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[pa.Table], originals: bool = False) -> RangeInput:
-    """A range with the deltas that were sent to it and the files it covers."""
+    """A range with its deltas and the rows of its files."""
     deltas = pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
     base = load_part(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
     deletes = load_part(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
@@ -229,7 +157,7 @@ def fold_range(plan: FoldPlan, given: RangeInput) -> Folded:
 def load_part(
     plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: pa.Schema
 ) -> pa.Table:
-    """The rows of some of a table's files that lie inside a range."""
+    """The rows of some of a table's files that are inside a range."""
     tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
     if not tables:
         return schema.empty_table()
@@ -273,13 +201,7 @@ def _empty_deltas(plan: FoldPlan, originals: bool) -> pa.Table:
     return _with_originals(empty, delta_file_schema(()).empty_table(), originals)
 
 
-# The local scheduler: the fold kernels on threads of this machine, deltas beyond the memory limit on disk.
-
-
-ROWS_PER_TASK = 250_000
-_MEMORY_BYTES = 1 << 30
-
-_Store = SpillStore[int, pa.Table]  # deltas by range
+# The local scheduler: the kernels on threads of this machine, deltas beyond the memory limit on disk.
 
 
 def run_locally(
@@ -317,3 +239,77 @@ def _read(plan: FoldPlan, job: RangeJob, store: _Store, pool: ThreadPoolExecutor
 def _run_range(plan: FoldPlan, job: RangeJob, store: _Store, key_range: KeyRange) -> list[Result]:
     pieces = store.take(key_range.index)
     return job(plan, load_range(plan, key_range, pieces, job.needs_originals))
+
+
+# Delta ids of many rows: the hash input is assembled column by column, only the hashing is row by row.
+
+
+def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
+    """The ids of rows of delta files, computed from their content."""
+    texts = pc.binary_join_element_wise(
+        '{"clientId":',
+        string_texts(one_array(rows["_client_id"])),
+        ',"columns":[',
+        column_texts(rows, columns),
+        '],"hlc":"',
+        pc.cast(one_array(rows["_hlc"]), pa.string()),
+        '","rowId":',
+        string_texts(one_array(rows["_row_id"])),
+        f',"table":{string_text(table)}}}',
+        "",
+    )
+    return pa.array(_hex_digests(texts), pa.string())
+
+
+def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
+    """Raise an error that names the file and the first row whose id does not match its content."""
+    given = one_array(rows["_delta_id"])
+    wrong = pc.fill_null(pc.not_equal(given, delta_ids(table, rows, columns)), True)
+    if pc.any(wrong).as_py():
+        position = pc.index(wrong, True).as_py()
+        row_id = rows["_row_id"][position].as_py()
+        raise LakeError(
+            f"{path}, row {position} (row id {row_id!r}): the delta id does not match the content",
+            code="bad_delta_id",
+            path=path,
+            index=position,
+        )
+
+
+def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
+    """The canonical JSON of each row's `columns`, without the brackets, in the order of `_columns`."""
+    named = one_array(rows["_columns"])
+    flat = named.flatten()
+    codes = pc.fill_null(pc.index_in(flat, value_set=pa.array([c.name for c in columns], pa.string())), -1)
+    numbers = codes.to_numpy(zero_copy_only=False)
+    if len(numbers) and numbers.min() < 0:
+        unknown = flat[int(np.argmin(numbers))].as_py()
+        raise LakeError(f"a delta sets the column {unknown!r}, which the table never had", code="wrong_schema")
+    parents = pc.list_parent_indices(named).to_numpy(zero_copy_only=False)
+    entries = _entries(rows, columns, numbers, parents)
+    offsets = np.zeros(len(named) + 1, dtype=np.int32)
+    np.cumsum(pc.list_value_length(named).to_numpy(zero_copy_only=False), out=offsets[1:])
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), ",")
+
+
+def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array, parents: pa.Array) -> pa.Array:
+    """`{"column":…,"value":…}` for every entry of every row."""
+    pieces, positions = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
+    for number, column in enumerate(columns):
+        chosen = np.flatnonzero(numbers == number)
+        if len(chosen):
+            values = one_array(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
+            start = f'{{"column":{string_text(column.name)},"value":'
+            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column.type), "}", ""))
+            positions.append(chosen)
+    order = np.concatenate(positions)
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_arrays(pieces).take(pa.array(back))
+
+
+def _hex_digests(texts: pa.Array) -> list[str]:
+    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
+    data = memoryview(texts.buffers()[2] or b"")
+    sha256 = hashlib.sha256
+    return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]

@@ -1,8 +1,4 @@
-"""Move the retention horizon: archive the state below it, then let the deltas below it go.
-
-Stages: refuse older deltas, compact (so that nothing below the horizon is unfolded), archive the state just before
-the horizon, set the horizon, remove delta files that lie wholly below it. Each can be repeated after a kill.
-"""
+"""Maintenance of a lake: the backlog of unfolded deltas, vacuum, and the retention horizon."""
 
 from __future__ import annotations
 
@@ -36,12 +32,12 @@ from driftline.lake._store.schemas import (
 )
 from driftline.lake._store.snapshots import newest_snapshot, pins_of
 
-# What waits to be folded, and when that is enough to compact a table; and the list of a lake's tables.
+DEFAULT_HOURS = 168
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Deltas that no snapshot folds: how many, how many bytes, and since when the oldest of them lie there."""
+    """Deltas that no snapshot folds: their number, their bytes, and the commit time of the oldest."""
 
     deltas: int
     size: int
@@ -50,14 +46,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """A table is compacted when one of these is reached."""
+    """The backlog at which a table is compacted: one of these is reached."""
 
     deltas: int = 50_000
     size: int = 64 << 20
     seconds: float = 300.0
 
     def is_due(self, backlog: Backlog) -> bool:
-        """Whether so much waits that it should be folded."""
+        """Whether a table with this backlog is compacted."""
         if backlog.since_ms is None:
             return False
         age = time.time() - backlog.since_ms / 1000
@@ -66,7 +62,7 @@ class CompactionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """What an operator wants to know of a table."""
+    """The status of a table, for its operator."""
 
     table: str
     columns: tuple[str, ...] | None  # None: no schema is registered
@@ -74,7 +70,7 @@ class TableStatus:
     unfolded: int
     waiting: int
     set_aside: int
-    state_age_seconds: int | None  # since when the state may lack something; 0 where it is up to date
+    state_age_seconds: int | None  # age of the oldest delta that the state lacks; 0 where it is up to date
 
     def to_dict(self) -> JsonObject:
         """The status as plain data."""
@@ -90,7 +86,7 @@ class TableStatus:
 
 
 def backlog_of(lake: Lake, table: str) -> Backlog:
-    """What waits to be folded in a table."""
+    """The backlog of a table."""
     base_table = load(lake, table, "base")
     deltas_table = load(lake, table, "deltas")
     schema = schema_of(deltas_table)
@@ -106,18 +102,16 @@ def backlog_of(lake: Lake, table: str) -> Backlog:
     )
 
 
-def compact_due(lake: Lake, policy: CompactionPolicy, **way: Any) -> list[str]:
-    """Compact the tables where enough waits; their names."""
-    from driftline.lake._fold.compact import compact
-
+def compact_due(lake: Lake, policy: CompactionPolicy, **options: Any) -> list[str]:
+    """Compact the tables whose backlog is large or old enough; their names."""
     due = [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
     for table in due:
-        compact(lake, table, **way)
+        compact(lake, table, **options)
     return due
 
 
 def status_of(lake: Lake, table: str) -> TableStatus:
-    """A table's schema, rows and what is not in its state."""
+    """A table's schema, rows and backlog."""
     schema = schema_of(load(lake, table, "deltas"))
     state = load(lake, table, "state")
     backlog = backlog_of(lake, table)
@@ -135,12 +129,8 @@ def status_of(lake: Lake, table: str) -> TableStatus:
     )
 
 
-# Vacuum: files that no kept version refers to, and envelopes whose deltas are in Parquet, go away.
-#
-# A snapshot needs the versions of `deletes` that it pins, so these are kept with it, whatever their age.
-
-
-DEFAULT_HOURS = 168
+# Vacuum removes files that no retained version refers to, and envelopes whose deltas are in Parquet. A snapshot needs
+# the versions of `deletes` that it pins, so these are retained with it, whatever their age.
 
 
 def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool = False) -> list[str]:
@@ -198,7 +188,7 @@ def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> lis
 
 
 def _is_needless(deltas_table: DeltaTable | None, name: str) -> bool:
-    """An envelope is a decision: it may go once its deltas are in Parquet and no flush can ask for it again."""
+    """Whether an envelope can be removed: its deltas are in Parquet and no flush can need it again."""
     marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
     if None in marked:
         return False
@@ -206,10 +196,14 @@ def _is_needless(deltas_table: DeltaTable | None, name: str) -> bool:
     return maker is None or (transaction_version(deltas_table, log_transaction(maker[0])) or 0) >= maker[1]
 
 
+# The retention horizon. Stages: refuse older deltas, compact (so that all deltas below the horizon are folded), archive
+# the state just before it, set it, remove delta files below it. Each can be repeated after a kill.
+
+
 def set_horizon(
     lake: Lake, table: str, horizon: int, *, engine: Engine = run_locally, tracker: Tracker | None = None
 ) -> int:
-    """Keep deltas from `horizon` on; how many delta files went away."""
+    """Retain deltas from `horizon` on; the number of delta files removed."""
     lake.table_name(table)
     if horizon > make_hlc(physical_ms()):
         raise OptionError(f"the horizon {horizon} lies in the future: every new delta would be refused")

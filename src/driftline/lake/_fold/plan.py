@@ -1,4 +1,4 @@
-"""Plans of folds: which snapshot to start from, which delta files are new, and the ranges of row ids."""
+"""Plans of folds: the snapshot to start from, the delta files that are new, and the ranges of row ids."""
 
 from __future__ import annotations
 
@@ -26,17 +26,243 @@ from driftline.lake._store.schemas import (
 )
 from driftline.lake._store.snapshots import Pins, Snapshot, pins_of, snapshot_as_of, snapshot_of
 
-# Ranges of row ids: which base files, deletes and deltas are folded together.
-#
-# Base and deletes files of one range lie within its bounds, so ranges never overlap and only the touched ones are
-# rewritten. A range that would take in too many deltas is cut at sampled row ids; its pieces share the files and are
-# always folded together.
-
-
 ROWS_PER_RANGE = 150_000
-_STATISTICS_LIMIT = 64  # other tools cut strings here: a longer bound is only a prefix
+TARGET_FILE_BYTES = 32 << 20
+_SMALL_SHARE = 16  # neighbours below target / 16 are folded together
+_BYTES_AT_ONCE = 64 << 20
+_SAMPLED_GROUPS = 24
+_SAMPLED_IDS = 2000  # of each sampled row group
+STATISTICS_LIMIT = 64  # other tools cut strings here: a longer bound is only a prefix
+_ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
 
 Bounds = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWork:
+    """A unit of reading: some row groups of a delta file, or all of it, and the number of rows."""
+
+    path: str
+    rows: int
+    row_groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPlan:
+    """Everything a scheduler needs to fold a table; small, and the same on every machine."""
+
+    lake: Lake
+    table: str
+    columns: tuple[ColumnSchema, ...]
+    key: tuple[str, ...]
+    snapshot: Snapshot | None  # None: fold from the deltas alone (or from the archived base)
+    archived: tuple[DataFile, ...]
+    deltas: tuple[DataFile, ...]
+    deltas_version: int
+    ranges: tuple[KeyRange, ...]
+    as_of: int | None = None
+    horizon: int | None = None
+    base_pins: Pins | None = None  # what `base` pinned when the plan was made
+    ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
+    envelopes: tuple[WaitingEnvelope, ...] = ()  # pending deltas, for readers
+    generation: int = 1
+
+    @property
+    def delta_count(self) -> int:
+        """How many deltas will be read."""
+        return sum(file.rows for file in self.deltas) + sum(len(each.row_ids) for each in self.envelopes)
+
+    @property
+    def max_hlc(self) -> int:
+        """The greatest hlc that is folded once the plan is done."""
+        known = [file.max_hlc for file in self.deltas if file.max_hlc is not None]
+        return max([*known, self.snapshot.max_hlc if self.snapshot else 0])
+
+    def base_part(self) -> Part:
+        """The part with the base files of the ranges."""
+        return "archive" if self.snapshot is None else "base"
+
+
+def plan_fold(
+    lake: Lake,
+    table: str,
+    *,
+    as_of: int | None = None,
+    full: bool = False,
+    snapshot_as_of: int | None = None,
+    deltas_version: int | None = None,
+    rows_per_range: int = ROWS_PER_RANGE,
+    target_file_bytes: int = TARGET_FILE_BYTES,
+    envelopes: bool = True,
+) -> FoldPlan:
+    """The plan for the table's state, now or as of an hlc.
+
+    `full` ignores all snapshots, `snapshot_as_of` those with deltas after another timestamp. A compaction leaves
+    `envelopes` out: a snapshot is made of committed files only.
+    """
+    # Base before deltas: a snapshot that is committed in between pins more than this plan has, and is noticed.
+    base_table = load(lake, table, "base")
+    base_pins = pins_of(base_table)
+    newest, schema = required_table(lake, table)
+    deltas_table = newest if deltas_version in (None, newest.version()) else loaded(lake, table, version=deltas_version)
+    schema = schema_of(deltas_table) or schema
+    horizon = horizon_of(newest)
+    latest = as_of if snapshot_as_of is None else snapshot_as_of
+    check_horizon(table, latest, horizon)
+    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table, base_table)
+    new = new_files(lake, table, deltas_table, base_pins, snapshot)
+    if new is None:  # the log no longer has that version: fold in full
+        snapshot, new = None, files_of(deltas_table)
+    deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
+    archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
+    plan = FoldPlan(
+        lake,
+        table,
+        schema.columns,
+        schema.key,
+        snapshot,
+        archived,
+        deltas,
+        deltas_table.version(),
+        (),
+        as_of,
+        horizon,
+        base_pins,
+        tuple(every_column(deltas_table)),
+        envelopes_of(lake, table, deltas_table) if envelopes else (),
+        generation_of(deltas_table),
+    )
+    return _with_ranges(plan, rows_per_range, target_file_bytes)
+
+
+def with_staged(plan: FoldPlan, files: Sequence[DataFile], timestamp: int) -> FoldPlan:
+    """The plan with uncommitted files, whose deltas all have one timestamp after those of the plan."""
+    staged = replace(plan, deltas=(*plan.deltas, *files), as_of=timestamp)
+    return _with_ranges(staged, ROWS_PER_RANGE, TARGET_FILE_BYTES)
+
+
+def bounded_rows(rows: int, files: Sequence[DataFile], at_once: int = _BYTES_AT_ONCE) -> int:
+    """So many rows, or fewer where rows are large: a unit of work stays below so many bytes of files."""
+    total_rows, total_bytes = sum(file.rows for file in files), sum(file.size for file in files)
+    return rows if not total_bytes else max(1, min(rows, at_once * total_rows // total_bytes))
+
+
+def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
+    """The units of reading of a plan, none with many more rows than `rows_per_task`."""
+    work: list[DeltaWork] = []
+    for file in plan.deltas:
+        path = relative(plan.table, "deltas", file.path)
+        if file.rows <= rows_per_task * 3 // 2:
+            work.append(DeltaWork(path, file.rows))
+            continue
+        sizes = row_group_sizes(plan.lake, path)
+        for groups in _group_rows(sizes, rows_per_task):
+            work.append(DeltaWork(path, sum(sizes[group] for group in groups), groups))
+    pending = [each for each in plan.envelopes if each.row_ids]
+    return work + [DeltaWork(relative(plan.table, "envelopes", each.name), len(each.row_ids)) for each in pending]
+
+
+def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
+    base = plan.snapshot.base if plan.snapshot else plan.archived
+    ranges = make_ranges(
+        base,
+        plan.snapshot.deletes if plan.snapshot else (),
+        _sample(plan),
+        plan.delta_count,
+        lambda file, is_base: _exact_bounds(plan, file, is_base),
+        bounded_rows(rows_per_range, [*base, *plan.deltas]),
+        target_file_bytes // _SMALL_SHARE,
+    )
+    return replace(plan, ranges=ranges)
+
+
+def usable_snapshot(
+    lake: Lake,
+    table: str,
+    as_of: int | None,
+    columns: Sequence[ColumnSchema],
+    deltas_table: DeltaTable,
+    base_table: DeltaTable | None,
+) -> Snapshot | None:
+    """The newest snapshot that can replace the deltas it folds, as of an hlc."""
+    snapshot = snapshot_of(lake, table, base_table) if as_of is None else snapshot_as_of(lake, table, as_of, base_table)
+    if snapshot is None or snapshot.deltas_version > deltas_table.version():
+        return None
+    if snapshot.generation != generation_of(deltas_table):
+        return None
+    return snapshot if snapshot.covers(columns, lake, table) else None
+
+
+def new_files(
+    lake: Lake, table: str, deltas_table: DeltaTable, base_pins: Pins | None, snapshot: Snapshot | None
+) -> list[DataFile] | None:
+    """The delta files that a snapshot does not fold, or None where its version of deltas is no longer in the log."""
+    files = files_of(deltas_table)
+    if snapshot is None:
+        return files
+    is_current = snapshot.deltas_version == deltas_table.version()
+    then = deltas_table if is_current else load(lake, table, "deltas", snapshot.deltas_version)
+    if then is None:
+        return None
+    folded = {file.path for file in files_of(then)}
+    # Merged files have what the newest snapshot had folded; for an older one they are read again, which does no harm.
+    is_newest = snapshot.pins == base_pins
+    return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]
+
+
+def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:
+    if as_of is not None and file.min_hlc is not None and file.min_hlc > as_of:
+        return False
+    return not (horizon is not None and file.max_hlc is not None and file.max_hlc < horizon)
+
+
+def _sample(plan: FoldPlan) -> list[str]:
+    enveloped = [row_id for each in plan.envelopes for row_id in each.row_ids]
+    sampled = sample_row_ids(plan.lake, plan.table, plan.deltas)
+    return sorted([*sampled, *enveloped[:: -(-len(enveloped) // _SAMPLED_IDS) or 1]], key=lambda text: text.encode())
+
+
+def sample_row_ids(lake: Lake, table: str, files: Sequence[DataFile]) -> list[str]:
+    """Some row ids of delta files, sorted: a sample of bounded size."""
+    chosen = files[:: max(1, -(-len(files) // _SAMPLED_GROUPS))]
+    groups_per_file = max(1, _SAMPLED_GROUPS // max(1, len(chosen)))
+    ids: list[str] = []
+    for file in chosen:
+        path = relative(table, "deltas", file.path)
+        groups = range(len(row_group_sizes(lake, path)))
+        picked = list(groups)[:: max(1, -(-len(groups) // groups_per_file))]
+        for batch in read_batches(lake, path, _ROW_ID_ONLY, picked):
+            step = max(1, -(-batch.num_rows // _SAMPLED_IDS))
+            ids += batch[ROW_ID].take(pa.array(range(0, batch.num_rows, step))).to_pylist()
+    return sorted(ids, key=lambda text: text.encode())
+
+
+def _exact_bounds(plan: FoldPlan, file: DataFile, is_base: bool) -> Bounds:
+    by_statistics = bounds_of(file)
+    if by_statistics is not None:
+        return by_statistics
+    path = relative(plan.table, plan.base_part() if is_base else "deletes", file.path)
+    groups = len(row_group_sizes(plan.lake, path))
+    first, last = read_batches(plan.lake, path, _ROW_ID_ONLY, [0, groups - 1])
+    return first[ROW_ID][0].as_py(), last[ROW_ID][-1].as_py()
+
+
+def _group_rows(sizes: Sequence[int], enough: int) -> list[tuple[int, ...]]:
+    groups: list[tuple[int, ...]] = []
+    current: list[int] = []
+    rows = 0
+    for position, size in enumerate(sizes):
+        current.append(position)
+        rows += size
+        if rows >= enough:
+            groups.append(tuple(current))
+            current, rows = [], 0
+    return [*groups, tuple(current)] if current else groups
+
+
+# Ranges of row ids. Base and deletes files of one range are within its bounds, so ranges never overlap and only changed
+# ones are rewritten. A range with too many deltas is cut at sampled row ids; its parts share the files and are always
+# folded together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +274,8 @@ class KeyRange:
     high: str | None
     base: tuple[DataFile, ...] = ()
     deletes: tuple[DataFile, ...] = ()
-    is_piece: bool = False  # of a range that was cut: it is folded even if no delta falls into it
-    deltas: int = 0  # about so many fall into it, by the sample
+    is_piece: bool = False  # part of a range that was cut: it is folded even without deltas
+    deltas: int = 0  # estimated by the sample
 
     @property
     def rows(self) -> int:
@@ -66,7 +292,7 @@ def make_ranges(
     rows_per_range: int = ROWS_PER_RANGE,
     small_file_bytes: int = 0,
 ) -> tuple[KeyRange, ...]:
-    """The ranges of a fold; `sample` is sorted and stands for `delta_count` deltas."""
+    """The ranges of a fold; `sample` is sorted and represents `delta_count` deltas."""
     groups = _group_files(base, deletes, exact_bounds, small_file_bytes)
     weight = delta_count / len(sample) if sample else 0.0
     ranges: list[KeyRange] = []
@@ -78,14 +304,14 @@ def make_ranges(
 
 
 def lower_bounds(ranges: Sequence[KeyRange]) -> list[str]:
-    """The row ids at which the second, third, … range begins."""
+    """The row ids at which the second, third, … range starts."""
     return [each.low for each in ranges[1:] if each.low is not None]
 
 
 def bounds_of(file: DataFile) -> Bounds | None:
-    """The first and last row id by the statistics, or None where they may be cut or are not there."""
+    """The first and last row id by the statistics, or None where they are missing or may be cut."""
     low, high = file.min_row_id, file.max_row_id
-    if low is None or high is None or max(len(low), len(high)) >= _STATISTICS_LIMIT:
+    if low is None or high is None or max(len(low), len(high)) >= STATISTICS_LIMIT:
         return None
     return low, high
 
@@ -96,7 +322,7 @@ def _group_files(
     exact_bounds: Callable[[DataFile, bool], Bounds],
     small_file_bytes: int,
 ) -> list[KeyRange]:
-    """Files whose row ids overlap belong together; so do neighbours as long as they are small."""
+    """Group files whose row ids overlap, and neighbours while they are small."""
     entries = [(exact_bounds(file, True), True, file) for file in base if file.rows]
     entries += [(exact_bounds(file, False), False, file) for file in deletes if file.rows]
     entries.sort(key=lambda entry: entry[0])
@@ -129,19 +355,19 @@ class _Group:
         (self.base if is_base else self.deletes).append(file)
 
 
-def _places(group: KeyRange, sample: Sequence[str]) -> tuple[int, int]:
+def _positions(group: KeyRange, sample: Sequence[str]) -> tuple[int, int]:
     start = 0 if group.low is None else bisect_left(sample, group.low)
     stop = len(sample) if group.high is None else bisect_left(sample, group.high)
     return start, stop
 
 
 def _sampled(group: KeyRange, sample: Sequence[str]) -> int:
-    start, stop = _places(group, sample)
+    start, stop = _positions(group, sample)
     return stop - start
 
 
 def _cut(group: KeyRange, sample: Sequence[str], weight: float, rows_per_range: int) -> list[KeyRange]:
-    start, stop = _places(group, sample)
+    start, stop = _positions(group, sample)
     rows = (stop - start) * weight + group.rows
     pieces = max(1, round(rows / rows_per_range)) if stop > start else 1
     cuts = sorted({sample[start + (stop - start) * piece // pieces] for piece in range(1, pieces)})
@@ -151,233 +377,3 @@ def _cut(group: KeyRange, sample: Sequence[str], weight: float, rows_per_range: 
     lows, highs = [group.low, *cuts], [*cuts, group.high]
     shared = bool(group.base or group.deletes)
     return [replace(group, low=low, high=high, is_piece=shared) for low, high in zip(lows, highs, strict=True)]
-
-
-TARGET_FILE_BYTES = 32 << 20
-_SMALL_SHARE = 16  # neighbours below target / 16 are folded together
-_BYTES_AT_ONCE = 64 << 20
-_SAMPLED_GROUPS = 24
-_SAMPLED_IDS = 2000  # of each sampled row group
-_ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
-
-
-@dataclass(frozen=True, slots=True)
-class DeltaWork:
-    """A piece of reading: some row groups of a delta file, or all of it, and how many rows that is."""
-
-    path: str
-    rows: int
-    row_groups: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoldPlan:
-    """Everything a scheduler needs to fold a table; small, and the same on every machine."""
-
-    lake: Lake
-    table: str
-    columns: tuple[ColumnSchema, ...]
-    key: tuple[str, ...]
-    snapshot: Snapshot | None  # None: fold from the deltas alone (or from the archived base)
-    archived: tuple[DataFile, ...]
-    deltas: tuple[DataFile, ...]
-    deltas_version: int
-    ranges: tuple[KeyRange, ...]
-    as_of: int | None = None
-    horizon: int | None = None
-    base_pins: Pins | None = None  # what `base` pinned when the plan was made
-    ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
-    envelopes: tuple[WaitingEnvelope, ...] = ()  # what is not Parquet yet, for readers
-    generation: int = 1
-
-    @property
-    def delta_count(self) -> int:
-        """How many deltas will be read."""
-        return sum(file.rows for file in self.deltas) + sum(len(each.row_ids) for each in self.envelopes)
-
-    @property
-    def max_hlc(self) -> int:
-        """The greatest hlc that is folded once the plan is done."""
-        known = [file.max_hlc for file in self.deltas if file.max_hlc is not None]
-        return max([*known, self.snapshot.max_hlc if self.snapshot else 0])
-
-    def base_part(self) -> Part:
-        """Where the base files of the ranges lie."""
-        return "archive" if self.snapshot is None else "base"
-
-
-def plan_fold(
-    lake: Lake,
-    table: str,
-    *,
-    as_of: int | None = None,
-    full: bool = False,
-    snapshot_as_of: int | None = None,
-    deltas_version: int | None = None,
-    rows_per_range: int = ROWS_PER_RANGE,
-    target_file_bytes: int = TARGET_FILE_BYTES,
-    envelopes: bool = True,
-) -> FoldPlan:
-    """The plan for the table's state, now or as of an hlc.
-
-    `full` passes all snapshots over, `snapshot_as_of` those with anything after another timestamp. Whoever writes a
-    snapshot leaves `envelopes` out: it is made of committed files only.
-    """
-    # Base before deltas: a rival's snapshot that comes in between pins more than this plan knows, and is noticed.
-    base_table = load(lake, table, "base")
-    base_pins = pins_of(base_table)
-    newest, schema = required_table(lake, table)
-    deltas_table = newest if deltas_version in (None, newest.version()) else loaded(lake, table, version=deltas_version)
-    schema = schema_of(deltas_table) or schema
-    horizon = horizon_of(newest)
-    latest = as_of if snapshot_as_of is None else snapshot_as_of
-    check_horizon(table, latest, horizon)
-    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table, base_table)
-    new = new_files(lake, table, deltas_table, base_pins, snapshot)
-    if new is None:  # the log no longer tells what is new: fold in full
-        snapshot, new = None, files_of(deltas_table)
-    deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
-    archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
-    plan = FoldPlan(
-        lake,
-        table,
-        schema.columns,
-        schema.key,
-        snapshot,
-        archived,
-        deltas,
-        deltas_table.version(),
-        (),
-        as_of,
-        horizon,
-        base_pins,
-        tuple(every_column(deltas_table)),
-        envelopes_of(lake, table, deltas_table) if envelopes else (),
-        generation_of(deltas_table),
-    )
-    return _with_ranges(plan, rows_per_range, target_file_bytes)
-
-
-def with_staged(plan: FoldPlan, files: Sequence[DataFile], timestamp: int) -> FoldPlan:
-    """The plan with files that are not committed, whose deltas are all of one timestamp after the plan's own."""
-    staged = replace(plan, deltas=(*plan.deltas, *files), as_of=timestamp)
-    return _with_ranges(staged, ROWS_PER_RANGE, TARGET_FILE_BYTES)
-
-
-def bounded_rows(rows: int, files: Sequence[DataFile], at_once: int = _BYTES_AT_ONCE) -> int:
-    """So many rows, or fewer where rows are large: pieces of work stay below so many bytes of files."""
-    total_rows, total_bytes = sum(file.rows for file in files), sum(file.size for file in files)
-    return rows if not total_bytes else max(1, min(rows, at_once * total_rows // total_bytes))
-
-
-def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
-    """The reading of a plan, cut so that no task reads many more rows than `rows_per_task`."""
-    work: list[DeltaWork] = []
-    for file in plan.deltas:
-        path = relative(plan.table, "deltas", file.path)
-        if file.rows <= rows_per_task * 3 // 2:
-            work.append(DeltaWork(path, file.rows))
-            continue
-        sizes = row_group_sizes(plan.lake, path)
-        for groups in _group_rows(sizes, rows_per_task):
-            work.append(DeltaWork(path, sum(sizes[group] for group in groups), groups))
-    waiting = [each for each in plan.envelopes if each.row_ids]
-    return work + [DeltaWork(relative(plan.table, "envelopes", each.name), len(each.row_ids)) for each in waiting]
-
-
-def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
-    base = plan.snapshot.base if plan.snapshot else plan.archived
-    ranges = make_ranges(
-        base,
-        plan.snapshot.deletes if plan.snapshot else (),
-        _sample(plan),
-        plan.delta_count,
-        lambda file, is_base: _exact_bounds(plan, file, is_base),
-        bounded_rows(rows_per_range, [*base, *plan.deltas]),
-        target_file_bytes // _SMALL_SHARE,
-    )
-    return replace(plan, ranges=ranges)
-
-
-def usable_snapshot(
-    lake: Lake,
-    table: str,
-    as_of: int | None,
-    columns: Sequence[ColumnSchema],
-    deltas_table: DeltaTable,
-    base_table: DeltaTable | None,
-) -> Snapshot | None:
-    """The newest snapshot that can stand for the deltas it folds, as of an hlc."""
-    snapshot = snapshot_of(lake, table, base_table) if as_of is None else snapshot_as_of(lake, table, as_of, base_table)
-    if snapshot is None or snapshot.deltas_version > deltas_table.version():
-        return None
-    if snapshot.generation != generation_of(deltas_table):
-        return None
-    return snapshot if snapshot.covers(columns, lake, table) else None
-
-
-def new_files(
-    lake: Lake, table: str, deltas_table: DeltaTable, base_pins: Pins | None, snapshot: Snapshot | None
-) -> list[DataFile] | None:
-    """The delta files that a snapshot does not fold, or None where its version of deltas is no longer known."""
-    files = files_of(deltas_table)
-    if snapshot is None:
-        return files
-    is_current = snapshot.deltas_version == deltas_table.version()
-    then = deltas_table if is_current else load(lake, table, "deltas", snapshot.deltas_version)
-    if then is None:
-        return None
-    folded = {file.path for file in files_of(then)}
-    # Merged files hold what the newest snapshot had folded; for an older one they are read again, which does no harm.
-    is_newest = snapshot.pins == base_pins
-    return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]
-
-
-def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:
-    if as_of is not None and file.min_hlc is not None and file.min_hlc > as_of:
-        return False
-    return not (horizon is not None and file.max_hlc is not None and file.max_hlc < horizon)
-
-
-def _sample(plan: FoldPlan) -> list[str]:
-    enveloped = [row_id for each in plan.envelopes for row_id in each.row_ids]
-    sampled = sample_row_ids(plan.lake, plan.table, plan.deltas)
-    return sorted([*sampled, *enveloped[:: -(-len(enveloped) // _SAMPLED_IDS) or 1]], key=lambda text: text.encode())
-
-
-def sample_row_ids(lake: Lake, table: str, files: Sequence[DataFile]) -> list[str]:
-    """Some row ids of delta files, sorted: a bounded sample, whatever the files hold."""
-    chosen = files[:: max(1, -(-len(files) // _SAMPLED_GROUPS))]
-    groups_per_file = max(1, _SAMPLED_GROUPS // max(1, len(chosen)))
-    ids: list[str] = []
-    for file in chosen:
-        path = relative(table, "deltas", file.path)
-        groups = range(len(row_group_sizes(lake, path)))
-        picked = list(groups)[:: max(1, -(-len(groups) // groups_per_file))]
-        for batch in read_batches(lake, path, _ROW_ID_ONLY, picked):
-            step = max(1, -(-batch.num_rows // _SAMPLED_IDS))
-            ids += batch[ROW_ID].take(pa.array(range(0, batch.num_rows, step))).to_pylist()
-    return sorted(ids, key=lambda text: text.encode())
-
-
-def _exact_bounds(plan: FoldPlan, file: DataFile, is_base: bool) -> Bounds:
-    by_statistics = bounds_of(file)
-    if by_statistics is not None:
-        return by_statistics
-    path = relative(plan.table, plan.base_part() if is_base else "deletes", file.path)
-    groups = len(row_group_sizes(plan.lake, path))
-    first, last = read_batches(plan.lake, path, _ROW_ID_ONLY, [0, groups - 1])
-    return first[ROW_ID][0].as_py(), last[ROW_ID][-1].as_py()
-
-
-def _group_rows(sizes: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
-    groups: list[tuple[int, ...]] = []
-    current: list[int] = []
-    rows = 0
-    for position, size in enumerate(sizes):
-        current.append(position)
-        rows += size
-        if rows >= wanted:
-            groups.append(tuple(current))
-            current, rows = [], 0
-    return [*groups, tuple(current)] if current else groups

@@ -1,8 +1,8 @@
-"""Ingest: lines of table-diff events or of wire deltas become delta files.
+"""Ingestion: lines of table-diff events or of wire deltas become delta files.
 
-Two kernels run over byte ranges of lines: `survey` counts events and sees which types their values have, `write_range`
-makes the deltas of a range and writes them. Events get the timestamps start, start + 1, … in their order, so a rerun
-with the same start makes the same deltas.
+Two kernels run over byte ranges of lines: `survey` counts events and the types of their values, `write_range` makes
+the deltas of a range and writes them. Events get the timestamps start, start + 1, … in their order, so a rerun with the
+same start makes the same deltas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _decode = msgspec.json.decode
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """How events become deltas: for which table, by whom, from which timestamp on."""
+    """How events become deltas: their table, client and first timestamp."""
 
     table: str
     client_id: str
@@ -55,19 +55,21 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """What every task must know; `extraction` is None for lines that are deltas already."""
+    """The plan for every task; `extraction` is None for lines that are deltas already."""
 
     lake: Lake
     gateway_id: str
     columns: Mapping[str, Sequence[ColumnSchema]]
     refused: Mapping[str, int | None]
     extraction: Extraction | None = None
-    holdings: Mapping[str, Holdings] = field(default_factory=dict)  # where ids are looked up, for deltas of elsewhere
+    holdings: Mapping[str, Holdings] = field(
+        default_factory=dict
+    )  # where ids of deltas from other writers are looked up
 
 
 @dataclass
 class Survey:
-    """Facts about a range of events: their number, the columns named first, and the types of values seen."""
+    """Statistics of a range of events: their number, the columns of the schema event, and the types of values."""
 
     events: int = 0
     columns: list[str] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """A delta file that was written and waits for its commit; None where the lake knew all of a range's deltas."""
+    """A delta file that is not committed yet; None where all deltas of a range were in the lake already."""
 
     table: str
     file: DataFile | None
@@ -117,7 +119,7 @@ def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway_id: str, diges
 
 
 def survey(lines: LineRange) -> Survey:
-    """Count the data events of a range and look at their values."""
+    """Count the data events of a range and the types of their values."""
     found = Survey()
     seen: dict[str, set[type]] = defaultdict(set)
     for line in lines.lines():
@@ -134,13 +136,13 @@ def survey(lines: LineRange) -> Survey:
 
 
 def event_columns(path: AnyPath) -> list[str]:
-    """The columns that the second side of a table diff has, as its first event says."""
+    """The columns of input B of a table diff, by its first event."""
     schema = _event(next(read_pieces(path), b""), LineRange(str(path), 0, 0))
     return list(schema["columns_b"])
 
 
 def inferred_schema(table: str, surveys: Iterable[Survey], key: Sequence[str] = ()) -> TableSchema:
-    """The narrowest schema that takes every value seen; a column without values is a string."""
+    """The narrowest schema that accepts every value; a column without values is a string."""
     names: dict[str, set[str]] = {}
     for each in surveys:
         for name in (*each.columns, *each.types):
@@ -150,7 +152,7 @@ def inferred_schema(table: str, surveys: Iterable[Survey], key: Sequence[str] = 
 
 
 def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: Extraction | None = None) -> IngestPlan:
-    """The plan for deltas of tables that have a schema; deltas that were not made here may be in the lake already."""
+    """The plan for deltas of tables that have a schema; deltas of other writers may be in the lake already."""
     columns: dict[str, Sequence[ColumnSchema]] = {}
     refused: dict[str, int | None] = {}
     holdings: dict[str, Holdings] = {}
@@ -194,7 +196,7 @@ def ingest_locally(plan: IngestPlan, work: Sequence[tuple[LineRange, int]]) -> I
 
 
 def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application: str) -> list[FlushResult]:
-    """Commit what was written, a commit for each table, unless this application did it before."""
+    """Commit the written files, a commit for each table, unless this application did it before."""
     by_table: dict[str, list[IngestedFile]] = defaultdict(list)
     for each in files:
         by_table[each.table].append(each)
@@ -202,7 +204,7 @@ def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application
 
 
 def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> list[IngestedFile]:
-    """Ranges are written side by side: a delta with copies in two of them is in two files, and the second gives way."""
+    """Remove copies: ranges are written in parallel, so a delta that is in two of them is in two files."""
     files = [entry.file for entry in entries if entry.file is not None]
     crossing = [file for file in files if any(_overlap(file, other) for other in files if other is not file)]
     repeated = repeated_rows(plan.lake, table, crossing)
@@ -254,7 +256,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
 
 
 def _check_arrivals(plan: IngestPlan, table: str, deltas_table: DeltaTable, adds: Sequence[DataFile]) -> None:
-    """Files that came since the ids were looked up may hold some of them: then the flush is done anew."""
+    """Refuse the commit where files that were added since the lookup of ids may contain some of them."""
     before = {file.path for file in plan.holdings[table].files}
     for file in files_of(deltas_table):
         if file.path not in before and any(_overlap(file, add) for add in adds):

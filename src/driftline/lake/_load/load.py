@@ -1,8 +1,8 @@
-"""Bring a table of the lake to a snapshot, exactly once, whatever was loaded before (deltas-and-lake §12).
+"""Loads: bring a table of the lake to a snapshot, exactly once, whatever was loaded before (deltas-and-lake §12).
 
-A load is known by what it put there: the snapshot, the key, the declared types and the rules. Where the ledger says
-that the lake holds the snapshot before it, the difference of the two goes in; in every other case the whole snapshot is
-compared with what the lake holds, and what differs goes in. Either way it is one commit, which carries the ledger.
+A load is identified by the snapshot, the key, the declared types and the rules. Where the load history says that the
+lake has the snapshot before it, the difference of the two is written; otherwise the complete snapshot is compared with
+the lake, and what differs is written. Either way it is one commit, which contains the load history.
 """
 
 from __future__ import annotations
@@ -55,33 +55,332 @@ from driftline.lake._load.ingest import (
 from driftline.lake._store.delta import Commit, append, load, loaded, retried
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import DataFile, write_file
-from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns
+from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
 from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
 from driftline.sources import fingerprint, has_text_cells as is_text, header_of, write_empty_like
 from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
 
-# A whole snapshot against the lake: what must be written so that the table's state is the snapshot.
-#
-# The snapshot is staged as delta files that are never committed, all of them at the moment of the load. The job then
-# folds both sides of a range of row ids, the lake's and the staged one, compares them column by column and writes the
-# differences as deltas. It runs wherever folds run, and nothing of it passes through the driver but names of files.
+DEFAULT_GATEWAY = "extract"
+REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
 
+_LISTED = 3  # row ids of each range that a comparison names
 
-LISTED = 3
-
+Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Schedulers:
+    """Where the work of a load runs: the kernels of ingestion, of surveys and of folds."""
+
+    ingest: Scheduler = ingest_locally
+    survey: Surveyor = lambda ranges: map(survey, ranges)
+    fold: Engine = run_locally
+
+
+class SnapshotEvents(Protocol):
+    """Files of table-diff events, made on demand."""
+
+    def difference(self) -> Location | None:
+        """From the snapshot before it to this one; None where that is not available."""
+
+    def whole(self) -> Location:
+        """From an empty table to this one."""
+
+
+@dataclass(frozen=True)
+class WantedSnapshot:
+    """A snapshot to load: its name and fingerprint, the one before it, and its first timestamp."""
+
+    label: str
+    fingerprint: str
+    start: Callable[[LoadHistory], int]
+    before: str | None = None  # the fingerprint of the snapshot that `difference` starts from
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """The table to load and its writer, the key, types and rules, and where the work runs."""
+
+    lake: Lake
+    table: str
+    by: str
+    client_id: str
+    key: tuple[str, ...]
+    types: Types
+    rules: Mapping[str, Any]
+    is_text: bool
+    schedulers: Schedulers = field(default_factory=Schedulers)
+    tracker: Tracker = field(default_factory=no_progress)
+    nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells are
+    columns: tuple[str, ...] | None = None  # only these are loaded; by default all of the snapshot
+    is_typed: bool = False  # events have values of the declared types already
+
+    def content(self, fingerprint: str) -> str:
+        """The identity of a load: another snapshot, key, type or rule gives another one."""
+        chosen = None if self.columns is None else sorted(self.columns)
+        parts = [fingerprint, list(self.key), dict(self.types), dict(self.rules), chosen]
+        return sha256_hex(canonical_json(parts))[:32]
+
+
+def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool = False) -> None:
+    """Refuse a table with other writers: it cannot be made equal to a snapshot without losing their rows."""
+    if ledger.windows if follows_changes else ledger.changes:
+        was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
+        raise LakeError(
+            f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now: {REMEDY}",
+            code="unknown_lake",
+        )
+    writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
+    if writers:
+        raise LakeError(
+            f"the lake's table {job.table} holds deltas that {job.by} did not load (by {', '.join(writers)}), "
+            "or that a version before 0.2 loaded: "
+            f"name another lake or table, or {REMEDY}",
+            code="unknown_lake",
+        )
+
+
+def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
+    """Make the state as of a snapshot's window equal to it; what was loaded before is not written again."""
+    ledger = load_history(job.lake, job.table)
+    content = job.content(wanted.fingerprint)
+    known = ledger.find(wanted.label)
+    if known is not None and ledger.holds(wanted.label, content):
+        return known
+    start = known.start if known else wanted.start(ledger)
+    window = Window(wanted.label, start, known.last if known else start - 1, content, job.by)
+    return _load(job, ledger, window, events, _follows_directly(job, ledger, wanted, window))
+
+
+def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
+    """Make the current state equal to the newest available snapshot, where later loaded ones are missing now."""
+    ledger = load_history(job.lake, job.table)
+    newest, content = ledger.newest, job.content(fingerprint)
+    if newest is None or ledger.holds(newest.label, content):
+        return None
+    return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
+
+
+def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location) -> int:
+    """Load change events, exactly once: one commit has the deltas and how far each file was read; the number of deltas.
+
+    `start` is the digest of the positions at which the events start.
+    """
+    ledger = load_history(job.lake, job.table)
+    check_unclaimed(job, ledger, follows_changes=True)
+    if ledger.changes and ledger.changes_key != job.key:
+        raise LakeError(
+            f"table {job.table} was loaded under the key {', '.join(ledger.changes_key)}, by which its rows are known: "
+            f"{REMEDY}",
+            code="key_changed",
+        )
+    if positions_digest(ledger.changes) == positions_digest(after):
+        return 0
+    if positions_digest(ledger.changes) != start:
+        raise LakeError(f"table {job.table} was loaded meanwhile: run it again", code="commit_conflict")
+    first = max(Clock().now(), greatest_hlc(job.lake, job.table) + 1)
+    with _explaining_types(job):
+        _prepare(job, events, first, "of now")
+        files, _ = _ingest(job, events, first)
+    return _append(job, ledger, ledger.with_changes(after, job.key), files, "changes")
+
+
+def positions_digest(positions: ReadOffsets) -> str:
+    """The identity of read positions, without the versions of the files."""
+    return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
+
+
+def count_differences(job: LoadJob, events: SnapshotEvents, timestamp: int) -> tuple[int, list[str]]:
+    """The number of rows in which a snapshot and the lake's state before a timestamp differ, and some of their ids."""
+    results = _Comparison(job, events.whole(), timestamp).run(writes=False)
+    return sum(each["rows"] for each in results), [row_id for each in results for row_id in each["listed"]]
+
+
+def reload(job: LoadJob, events: SnapshotEvents) -> int:
+    """Start a new generation of the table, empty, with the columns of this snapshot; its number."""
+    schema = table_schema(job, events.whole(), known=None)
+    number = start_generation(job.lake, job.table, schema.columns)
+    register(job.lake, schema)
+    return number
+
+
+def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> TableSchema:
+    """The schema: declared types, else those of the lake, else for typed sources those of their values."""
+    if job.columns is not None and known is not None:
+        return known
+    names = event_columns(events)
+    types: JsonObject = {column.name: column.type for column in known.columns} if known else {}
+    if not job.is_text and not set(names) <= {*types, *job.types}:
+        seen = inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
+        types = {**{column.name: column.type for column in seen.columns}, **types}
+    types.update(job.types)
+    return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
+
+
+def _follows_directly(job: LoadJob, ledger: LoadHistory, wanted: WantedSnapshot, window: Window) -> bool:
+    """Whether the lake's state before a new window is the snapshot that the difference starts from."""
+    if ledger.find(wanted.label) is not None or wanted.before is None:
+        return False
+    before = ledger.before(window.start)
+    return before is not None and ledger.holds(before.label, job.content(wanted.before))
+
+
+def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
+    first = window.last + 1
+    difference = events.difference() if by_difference else None
+    source = difference or events.whole()
+    with _explaining_types(job):
+        _prepare(job, source, first, window.label)
+        if difference is not None or not (ledger.windows or ledger.others or ledger.changes):
+            files, last = _ingest(job, source, first)
+        else:
+            files, last = _Comparison(job, source, first).write(), first
+    return _commit(job, ledger, replace(window, last=last), files)
+
+
+def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
+    """Register the schema of the snapshot; refuse a timestamp before the horizon."""
+    schema = table_schema(job, events, registered(job.lake, job.table))
+    _refuse_other_types(job, schema)
+    register(job.lake, schema)
+    limit = refused_before(load(job.lake, job.table, "deltas"))
+    if limit is not None and first < limit:
+        raise LakeError(
+            f"snapshot {label} of {job.table} lies before the retention horizon {limit}: set 'since' to a later day",
+            code="TOO_OLD",
+        )
+
+
+def _refuse_other_types(job: LoadJob, schema: TableSchema) -> None:
+    deltas_table = load(job.lake, job.table, "deltas")
+    ever = every_column(deltas_table) if deltas_table is not None else []
+    there = {column.name.casefold(): column for column in ever}
+    for column in schema.columns:
+        known = there.get(column.name.casefold())
+        if known is not None and known.type != column.type:
+            raise _type_changed(job, f"column {column.name!r} is a {known.type} in the lake and a {column.type} now")
+        if known is not None and known.name != column.name:  # Delta's names ignore case
+            raise _type_changed(job, f"column {known.name!r} is now called {column.name!r}, another case only")
+
+
+def _type_changed(job: LoadJob, problem: str) -> LakeError:
+    return LakeError(f"table {job.table}: {problem}: {REMEDY}", code="type_changed", table=job.table)
+
+
+@contextlib.contextmanager
+def _explaining_types(job: LoadJob) -> Any:
+    """Report a value that does not fit its column as a changed type of the source."""
+    try:
+        yield
+    except DriftlineError as error:
+        if error.code != "SCHEMA_ERROR":
+            raise
+        raise _type_changed(job, error.message) from error
+
+
+def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile], int]:
+    """Turn events into deltas with rising timestamps; the files, and the last timestamp."""
+    work, count = numbered(line_ranges(events))
+    plan = _ingest_plan(job, first)
+    with job.tracker.phase("deltas", total=count, unit="rows"):
+        files = [file.file for file in _tracked(job, job.schedulers.ingest(plan, work)) if file.file]
+    return files, first + max(0, count - 1)
+
+
+def _ingest_plan(job: LoadJob, first: int, *, same_timestamp: bool = False) -> IngestPlan:
+    needs_types = (job.types or job.nulls) and not job.is_typed
+    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if needs_types else None
+    schema = registered(job.lake, job.table)
+    assert schema is not None
+    how = Extraction(job.table, job.client_id, first, schema, reading, same_timestamp)
+    return plan_ingest(job.lake, [job.table], job.by, how)
+
+
+def _tracked(job: LoadJob, files: Iterable[IngestedFile]) -> Iterable[IngestedFile]:
+    for file in files:
+        job.tracker.advance(file.deltas)
+        yield file
+
+
+def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], int]:
+    """Ranges of lines with the number of events before each; the first line is the schema, the last one the stats."""
+    work: list[tuple[LineRange, int]] = []
+    before = -1
+    for lines in ranges:
+        work.append((lines, max(before, 0)))
+        before += lines.count()
+    return work, max(0, before - 1)
+
+
+class _Comparison:
+    """A complete snapshot and the lake's state before a timestamp: staged, compared where folds run, unstaged."""
+
+    def __init__(self, job: LoadJob, events: Location, timestamp: int) -> None:
+        self.job, self.events, self.timestamp = job, events, timestamp
+
+    def write(self) -> list[DataFile]:
+        """The files with the differences, not committed yet."""
+        return [DataFile(*each["file"]) for each in self.run(writes=True)]
+
+    def run(self, *, writes: bool) -> list[JsonObject]:
+        """Compare range by range."""
+        job = self.job
+        work, count = numbered(line_ranges(self.events))
+        staged: list[DataFile] = []
+        try:
+            with job.tracker.phase("staging", total=count, unit="rows"):
+                plan = _ingest_plan(job, self.timestamp, same_timestamp=True)
+                staged += [file.file for file in _tracked(job, job.schedulers.ingest(plan, work)) if file.file]
+            folds = with_staged(plan_fold(job.lake, job.table, as_of=self.timestamp - 1), staged, self.timestamp)
+            task = CompareStaged(self.timestamp, job.client_id, job.by, writes)
+            return list(job.schedulers.fold(folds, task, job.tracker))
+        finally:
+            for file in staged:
+                with contextlib.suppress(OSError):
+                    job.lake.files().delete_file(relative(job.table, "deltas", file.path))
+
+
+def _commit(job: LoadJob, ledger: LoadHistory, window: Window, files: Sequence[DataFile]) -> Window:
+    """One commit with the deltas and the load history, unless another load or writer was faster."""
+    count = sum(file.rows for file in files)
+    after = ledger.with_window(replace(window, deltas=count))
+    _append(job, ledger, after, files, window.label)
+    done = after.find(window.label)
+    assert done is not None
+    return done
+
+
+def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequence[DataFile], label: str) -> int:
+    count = sum(file.rows for file in files)
+    details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
+
+    def attempt() -> bool:
+        found = load_history(job.lake, job.table)
+        if (found.number, found.others) != (ledger.number, ledger.others):
+            raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
+        return append(loaded(job.lake, job.table), Commit(files, (), {LOAD: after.number}, details))
+
+    retried(attempt, f"loading {label} into {job.table}")
+    return count
+
+
+# Comparison of a complete snapshot with the lake. The snapshot is staged as delta files that are never committed, all
+# at the timestamp of the load. The job then folds both states of a range of row ids, the lake's and the staged one,
+# compares them column by column and writes the differences as deltas. It runs where folds run; only names of files
+# pass through the driver.
+
+
+@dataclass(frozen=True)
 class CompareStaged:
-    """The job: deltas at `timestamp` are the snapshot, those before it the lake; `writes` is False for a mere look."""
+    """The job: deltas at `timestamp` are the snapshot, those before it the lake; `writes` is False to only count."""
 
     timestamp: int
     client_id: str
     gateway_id: str
     writes: bool = True
-    needs_originals: bool = True  # so that no early fold mixes the two sides
+    needs_originals: bool = True  # so that no early fold mixes the two states
     every_range: bool = True
     checks_ids: bool = False
 
@@ -93,7 +392,7 @@ class CompareStaged:
         rows = difference(plan.columns, there, wanted)
         if rows.num_rows == 0:
             return []
-        result: Result = {"rows": rows.num_rows, "listed": rows[ROW_ID][:LISTED].to_pylist(), "file": None}
+        result: Result = {"rows": rows.num_rows, "listed": rows[ROW_ID][:_LISTED].to_pylist(), "file": None}
         if self.writes:
             name = delta_file_name(self.gateway_id, self.timestamp, self.timestamp, attempt_token())
             deltas = self._deltas(plan, rows)
@@ -101,7 +400,7 @@ class CompareStaged:
         return [result]
 
     def _deltas(self, plan: FoldPlan, rows: pa.Table) -> pa.Table:
-        """The differences in the form of delta files, all at the moment of the load."""
+        """The differences in the schema of delta files, all at the timestamp of the load."""
         count = rows.num_rows
         schema = delta_file_schema(plan.columns)
         given = {name: rows[name] for name in rows.column_names}
@@ -114,8 +413,8 @@ class CompareStaged:
 
 
 def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table) -> pa.Table:
-    """What leads from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
-    ids, wanted_ids = _one(there[ROW_ID]), _one(wanted[ROW_ID])
+    """The changes from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
+    ids, wanted_ids = one_array(there[ROW_ID]), one_array(wanted[ROW_ID])
     positions = pc.index_in(wanted_ids, value_set=ids)
     differs = _differing_cells(columns, there, wanted, positions)
     kept = np.flatnonzero(differs.any(axis=1) | _nulls(positions))
@@ -125,12 +424,12 @@ def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Tabl
 
 
 def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
-    """Which cells of the wanted rows are not there as they should be; a column that was never set is not null."""
+    """The cells of the new rows that differ from the lake; a column that was never set is not null."""
     before = there.take(positions)
-    stamps = _one(before[STAMPS])
+    stamps = one_array(before[STAMPS])
     differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
     for number, name in enumerate(escape_columns(columns)):
-        old, new = _one(before[name]), _one(wanted[name])
+        old, new = one_array(before[name]), one_array(wanted[name])
         was_set = pc.is_valid(pc.struct_field(stamps, ["columns", name]))
         same = pc.fill_null(pc.equal(old, new), False)
         both_null = pc.and_(pc.and_(pc.is_null(old), pc.is_null(new)), was_set)
@@ -139,14 +438,14 @@ def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: p
 
 
 def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_new: Bools) -> pa.Table:
-    """Wanted rows with only the cells that must be set: all of a new row, the differing ones of another."""
+    """New rows with only the cells that must be set: all of an added row, the differing ones of another."""
     sets = (differs | is_new[:, None])[:, : len(columns)]
     values = {}
     for number, name in enumerate(escape_columns(columns)):
-        column = _one(rows[name])
+        column = one_array(rows[name])
         values[name] = pc.if_else(pa.array(sets[:, number]), column, pa.scalar(None, column.type))
     ops = pc.if_else(pa.array(is_new), "INSERT", "UPDATE")
-    return _table(columns, ops, _one(rows[ROW_ID]), _named(columns, sets), values)
+    return _table(columns, ops, one_array(rows[ROW_ID]), _named(columns, sets), values)
 
 
 def _removed(columns: Sequence[ColumnSchema], gone: pa.Table) -> pa.Table:
@@ -184,324 +483,13 @@ def _bools(array: pa.Array) -> Bools:
     return found
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
-REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
-
-
-@dataclass(frozen=True)
-class Schedulers:
-    """Where the work of a load runs: the kernels of ingestion, of surveys and of folds."""
-
-    ingest: Scheduler = ingest_locally
-    survey: Surveyor = lambda ranges: map(survey, ranges)
-    fold: Engine = run_locally
-
-
-class SnapshotEvents(Protocol):
-    """Files of table-diff events, made when they are asked for."""
-
-    def difference(self) -> Location | None:
-        """From the snapshot before it to this one; None where that is not at hand."""
-
-    def whole(self) -> Location:
-        """From nothing to this one."""
-
-
-@dataclass(frozen=True)
-class WantedSnapshot:
-    """A snapshot that the lake is to hold: its name and bytes, the one before it, and where its time begins."""
-
-    label: str
-    fingerprint: str
-    start: Callable[[LoadHistory], int]
-    before: str | None = None  # the fingerprint of the snapshot that `difference` starts from
-
-
-@dataclass(frozen=True)
-class LoadJob:
-    """Into which table loads go, by whom, under which key, types and rules, and where the work runs."""
-
-    lake: Lake
-    table: str
-    by: str
-    client_id: str
-    key: tuple[str, ...]
-    types: Types
-    rules: Mapping[str, Any]
-    is_text: bool
-    schedulers: Schedulers = field(default_factory=Schedulers)
-    tracker: Tracker = field(default_factory=no_progress)
-    nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells say
-    columns: tuple[str, ...] | None = None  # only these go in; all of the snapshot's where none are named
-    is_typed: bool = False  # events hold values of the declared types already
-
-    def content(self, fingerprint: str) -> str:
-        """What a load puts there, as a name: another snapshot, key, type or rule gives another one."""
-        chosen = None if self.columns is None else sorted(self.columns)
-        parts = [fingerprint, list(self.key), dict(self.types), dict(self.rules), chosen]
-        return sha256_hex(canonical_json(parts))[:32]
-
-
-def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool = False) -> None:
-    """A table that somebody else writes to cannot be promised to be a snapshot, and their rows must not be lost."""
-    if ledger.windows if follows_changes else ledger.changes:
-        was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
-        raise LakeError(
-            f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now: {REMEDY}",
-            code="unknown_lake",
-        )
-    writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
-    if writers:
-        raise LakeError(
-            f"the lake's table {job.table} holds deltas that {job.by} did not load (by {', '.join(writers)}), "
-            "or that a version before 0.2 loaded: "
-            f"name another lake or table, or {REMEDY}",
-            code="unknown_lake",
-        )
-
-
-def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
-    """Make the state as of a snapshot's window be the snapshot; what is already in is not written again."""
-    ledger = load_history(job.lake, job.table)
-    content = job.content(wanted.fingerprint)
-    known = ledger.find(wanted.label)
-    if known is not None and ledger.holds(wanted.label, content):
-        return known
-    start = known.start if known else wanted.start(ledger)
-    window = Window(wanted.label, start, known.last if known else start - 1, content, job.by)
-    return _load(job, ledger, window, events, _follows_directly(job, ledger, wanted, window))
-
-
-def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
-    """Make the state of now be the newest snapshot that is there, although later ones had been loaded and are gone."""
-    ledger = load_history(job.lake, job.table)
-    newest, content = ledger.newest, job.content(fingerprint)
-    if newest is None or ledger.holds(newest.label, content):
-        return None
-    return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
-
-
-def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location) -> int:
-    """Put change events in, exactly once: one commit has the deltas and how far each file was read; how many deltas.
-
-    `start` is the digest of the positions that the events begin at.
-    """
-    ledger = load_history(job.lake, job.table)
-    check_unclaimed(job, ledger, follows_changes=True)
-    if ledger.changes and ledger.changes_key != job.key:
-        raise LakeError(
-            f"table {job.table} was loaded under the key {', '.join(ledger.changes_key)}, by which its rows are known: "
-            f"{REMEDY}",
-            code="key_changed",
-        )
-    if positions_digest(ledger.changes) == positions_digest(after):
-        return 0
-    if positions_digest(ledger.changes) != start:
-        raise LakeError(f"table {job.table} was loaded meanwhile: run it again", code="commit_conflict")
-    first = max(Clock().now(), greatest_hlc(job.lake, job.table) + 1)
-    with _explaining_types(job):
-        _prepare(job, events, first, "of now")
-        files, _ = _ingest(job, events, first)
-    return _append(job, ledger, ledger.with_changes(after, job.key), files, "changes")
-
-
-def positions_digest(positions: ReadOffsets) -> str:
-    """A name for how far files were read; when they were looked at does not matter."""
-    return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
-
-
-def count_differences(job: LoadJob, events: SnapshotEvents, timestamp: int) -> tuple[int, list[str]]:
-    """How many rows a snapshot and the lake's state before a timestamp differ in, and some of their ids."""
-    look = _Comparison(job, events.whole(), timestamp)
-    results = look.run(writes=False)
-    return sum(each["rows"] for each in results), [row_id for each in results for row_id in each["listed"]]
-
-
-def reload(job: LoadJob, events: SnapshotEvents) -> int:
-    """Forget what was loaded: a new generation of the table, empty, with the columns of this snapshot; its number."""
-    schema = table_schema(job, events.whole(), known=None)
-    number = start_generation(job.lake, job.table, schema.columns)
-    register(job.lake, schema)
-    return number
-
-
-def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> TableSchema:
-    """Declared types; for the rest the ones that the lake has; for typed sources what their values are."""
-    if job.columns is not None and known is not None:
-        return known
-    names = event_columns(events)
-    types: JsonObject = {column.name: column.type for column in known.columns} if known else {}
-    if not job.is_text and not set(names) <= {*types, *job.types}:
-        seen = inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
-        types = {**{column.name: column.type for column in seen.columns}, **types}
-    types.update(job.types)
-    return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
-
-
-def _follows_directly(job: LoadJob, ledger: LoadHistory, wanted: WantedSnapshot, window: Window) -> bool:
-    """Whether the lake's state before a new window is exactly the snapshot that the difference starts from."""
-    if ledger.find(wanted.label) is not None or wanted.before is None:
-        return False
-    before = ledger.before(window.start)
-    return before is not None and ledger.holds(before.label, job.content(wanted.before))
-
-
-def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
-    first = window.last + 1
-    difference = events.difference() if by_difference else None
-    source = difference or events.whole()
-    with _explaining_types(job):
-        _prepare(job, source, first, window.label)
-        if difference is not None or not (ledger.windows or ledger.others or ledger.changes):
-            files, last = _ingest(job, source, first)
-        else:
-            files, last = _Comparison(job, source, first).write(), first
-    return _commit(job, ledger, replace(window, last=last), files)
-
-
-def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
-    """The schema that the snapshot needs; a timestamp before the horizon is refused."""
-    schema = table_schema(job, events, registered(job.lake, job.table))
-    _refuse_other_types(job, schema)
-    register(job.lake, schema)
-    limit = refused_before(load(job.lake, job.table, "deltas"))
-    if limit is not None and first < limit:
-        raise LakeError(
-            f"snapshot {label} of {job.table} lies before the retention horizon {limit}: set 'since' to a later day",
-            code="TOO_OLD",
-        )
-
-
-def _refuse_other_types(job: LoadJob, schema: TableSchema) -> None:
-    deltas_table = load(job.lake, job.table, "deltas")
-    ever = every_column(deltas_table) if deltas_table is not None else []
-    there = {column.name.casefold(): column for column in ever}
-    for column in schema.columns:
-        known = there.get(column.name.casefold())
-        if known is not None and known.type != column.type:
-            raise _type_changed(job, f"column {column.name!r} is a {known.type} in the lake and a {column.type} now")
-        if known is not None and known.name != column.name:  # Delta's names are the same in any case
-            raise _type_changed(job, f"column {known.name!r} is now called {column.name!r}, another case only")
-
-
-def _type_changed(job: LoadJob, problem: str) -> LakeError:
-    return LakeError(f"table {job.table}: {problem}: {REMEDY}", code="type_changed", table=job.table)
-
-
-@contextlib.contextmanager
-def _explaining_types(job: LoadJob) -> Any:
-    """A value that does not fit its column is a changed type of the source."""
-    try:
-        yield
-    except DriftlineError as error:
-        if error.code != "SCHEMA_ERROR":
-            raise
-        raise _type_changed(job, error.message) from error
-
-
-def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile], int]:
-    """Events become deltas with timestamps that count up; the files, and the last timestamp."""
-    work, count = numbered(line_ranges(events))
-    plan = _ingest_plan(job, first)
-    with job.tracker.phase("deltas", total=count, unit="rows"):
-        return [file.file for file in _told(job, job.schedulers.ingest(plan, work)) if file.file], first + max(
-            0, count - 1
-        )
-
-
-def _ingest_plan(job: LoadJob, first: int, *, same_timestamp: bool = False) -> IngestPlan:
-    needs_types = (job.types or job.nulls) and not job.is_typed
-    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if needs_types else None
-    schema = registered(job.lake, job.table)
-    assert schema is not None
-    how = Extraction(job.table, job.client_id, first, schema, reading, same_timestamp)
-    return plan_ingest(job.lake, [job.table], job.by, how)
-
-
-def _told(job: LoadJob, files: Iterable[IngestedFile]) -> Iterable[IngestedFile]:
-    for file in files:
-        job.tracker.advance(file.deltas)
-        yield file
-
-
-def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], int]:
-    """Ranges of lines with the number of events before each; the first line is the schema, the last one the stats."""
-    work: list[tuple[LineRange, int]] = []
-    before = -1
-    for lines in ranges:
-        work.append((lines, max(before, 0)))
-        before += lines.count()
-    return work, max(0, before - 1)
-
-
-class _Comparison:
-    """A whole snapshot beside the lake's state before a timestamp: staged, compared where folds run, unstaged."""
-
-    def __init__(self, job: LoadJob, events: Location, timestamp: int) -> None:
-        self.job, self.events, self.timestamp = job, events, timestamp
-
-    def write(self) -> list[DataFile]:
-        """The files with what differs, waiting for their commit."""
-        return [DataFile(*each["file"]) for each in self.run(writes=True)]
-
-    def run(self, *, writes: bool) -> list[JsonObject]:
-        """Compare range by range."""
-        job = self.job
-        work, count = numbered(line_ranges(self.events))
-        staged: list[DataFile] = []
-        try:
-            with job.tracker.phase("staging", total=count, unit="rows"):
-                plan = _ingest_plan(job, self.timestamp, same_timestamp=True)
-                staged += [file.file for file in _told(job, job.schedulers.ingest(plan, work)) if file.file]
-            folds = with_staged(plan_fold(job.lake, job.table, as_of=self.timestamp - 1), staged, self.timestamp)
-            task = CompareStaged(self.timestamp, job.client_id, job.by, writes)
-            return list(job.schedulers.fold(folds, task, job.tracker))
-        finally:
-            for file in staged:
-                with contextlib.suppress(OSError):
-                    job.lake.files().delete_file(relative(job.table, "deltas", file.path))
-
-
-def _commit(job: LoadJob, ledger: LoadHistory, window: Window, files: Sequence[DataFile]) -> Window:
-    """One commit with the deltas and the ledger, unless another load or writer was quicker."""
-    count = sum(file.rows for file in files)
-    after = ledger.with_window(replace(window, deltas=count))
-    _append(job, ledger, after, files, window.label)
-    done = after.find(window.label)
-    assert done is not None
-    return done
-
-
-def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequence[DataFile], label: str) -> int:
-    count = sum(file.rows for file in files)
-    details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
-
-    def attempt() -> bool:
-        found = load_history(job.lake, job.table)
-        if (found.number, found.others) != (ledger.number, ledger.others):
-            raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
-        return append(loaded(job.lake, job.table), Commit(files, (), {LOAD: after.number}, details))
-
-    retried(attempt, f"loading {label} into {job.table}")
-    return count
-
-
-# Extract: the difference of two snapshots of a table becomes deltas in the lake (deltas-and-lake §12).
-#
-# Deltas lead from A to B, so the lake must hold A: its ledger says so, or the two are compared. The loading itself is
-# the one that pipelines use.
-
-
-DEFAULT_GATEWAY = "extract"
+# Extraction: the difference of two snapshots of a table becomes deltas in the lake. Deltas lead from A to B, so the
+# lake must have A: by its load history, or by a comparison. The load itself is the one that pipelines use.
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractResult:
-    """The deltas that an extraction made: how many, and their first timestamp."""
+    """The result of an extraction: the number of deltas, and their first timestamp."""
 
     table: str
     deltas: int
@@ -527,11 +515,11 @@ def extract_snapshots(
     schedulers: Schedulers | None = None,
     tracker: Tracker | None = None,
 ) -> ExtractResult:
-    """Diff two snapshots and append the deltas that lead from A to B; the lake must hold A, or load it first."""
+    """Diff two snapshots and append the deltas that lead from A to B; the lake must have A, or load it first."""
     check_table_name(table)
     options = check_options(key_columns=tuple(key), header_mode=header_mode)
     with _event_folder(lake, table) as folder:
-        sides = [_at_hand(side, folder) for side in (a, b)]
+        sides = [_as_file(side, folder) for side in (a, b)]
         diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or no_progress())
         known = registered(lake, table)
         job = LoadJob(
@@ -561,7 +549,7 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
     timestamp = _first_timestamp(job, start)
     loaded = None
     if not _is_now(ledger, base):
-        loaded = _settle_base(job, diffs, fingerprints[0], timestamp, load_base)
+        loaded = _load_base(job, diffs, fingerprints[0], timestamp, load_base)
     wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
     window = load_snapshot(job, wanted, diffs)
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
@@ -573,22 +561,22 @@ def _is_now(ledger: LoadHistory, content: str) -> bool:
 
 
 def _earlier(ledger: LoadHistory, base: str, goal: str) -> Window | None:
-    """The load that led from A to B, if there was one."""
+    """The earlier load that led from A to B, or None."""
     for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
         if (before.content, window.content) == (base, goal):
             return window
     return None
 
 
-def _settle_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
-    """The lake holds A, or is made to, or it is told what differs."""
+def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
+    """Make sure that the lake has A: load it, or raise with what differs."""
     label = f"a@{load_history(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
     count, some = _differences(job, diffs, source, timestamp)
     if count and not load_base:
         named = ", ".join(map(repr, some[:3]))
         raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
-    # A base that is there already needs no timestamp of its own: B begins where it was asked to.
+    # A base that is there already needs no timestamp: B starts at the requested one.
     start = timestamp if count else timestamp - 1
     return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)
 
@@ -610,17 +598,17 @@ def _mismatch(job: LoadJob, difference: str) -> LakeError:
     )
 
 
-def _first_timestamp(job: LoadJob, wanted: int | None) -> int:
-    """After all that is known, or as wanted; older deltas would lose against what is there."""
+def _first_timestamp(job: LoadJob, requested: int | None) -> int:
+    """The requested timestamp, or one after all deltas; older deltas would lose against those in the lake."""
     newest = greatest_hlc(job.lake, job.table)
-    if wanted is None:
+    if requested is None:
         return max(Clock().now(), newest + 1)
-    if wanted <= newest:
+    if requested <= newest:
         raise LakeError(
-            f"--start {wanted} is not after {newest}, the newest delta of {job.table}: B would lose against it",
+            f"--start {requested} is not after {newest}, the newest delta of {job.table}: B would lose against it",
             code="late_start",
         )
-    return wanted
+    return requested
 
 
 def _behind(timestamp: int, ledger: LoadHistory) -> int:
@@ -646,7 +634,7 @@ class _Diffs:
         return self.whole_of(self.b, "b")
 
     def whole_of(self, side: str, name: str) -> Path:
-        """All of a side."""
+        """All rows of an input."""
         folder = self._folder / f"nothing-{name}"
         folder.mkdir(exist_ok=True)
         nothing = write_empty_like(side, self._options.reading("B"), folder)
@@ -668,20 +656,20 @@ class _Diffs:
 
 @dataclass(frozen=True)
 class _OnlyBase:
-    """A alone, as something to load."""
+    """A as a snapshot to load."""
 
     diffs: _Diffs
 
     def difference(self) -> None:
-        """There is nothing before it."""
+        """None: there is no snapshot before it."""
 
     def whole(self) -> Path:
         """All of A."""
         return self.diffs.whole_of(self.diffs.a, "a")
 
 
-def _at_hand(side: StrPath, folder: Path) -> str:
-    """A side that can be read several times: standard input is kept in a file."""
+def _as_file(side: StrPath, folder: Path) -> str:
+    """An input that can be read several times: standard input is stored in a file."""
     if str(side) != "-":
         return str(side)
     target = folder / "standard-input.csv"
@@ -692,7 +680,7 @@ def _at_hand(side: StrPath, folder: Path) -> str:
 
 @contextmanager
 def _event_folder(lake: Lake, table: str) -> Iterator[Path]:
-    """A folder for the events on their way: in a local lake, where Spark's tasks see it, else a temporary one."""
+    """A temporary folder for the events: in a local lake, where Spark's tasks see it, else of this machine."""
     parent = None
     if lake.is_local:
         lake.make_directory(relative(table, "extracts"))

@@ -1,8 +1,8 @@
-"""The rows of a lake as a new client needs them: with their stamps and tombstones, in files that pages are cut from.
+"""The rows of a lake for a new client: with their stamps and tombstones, in files that pages are cut from.
 
 A table is folded once, at a pinned version, into an Arrow file in the order of row ids. Deltas that are not in the
-table's Parquet files (the log's tail, envelopes) come as folds of rows; rows they touch stand in the file as JSON,
-joined with what the lake knows of them. So a page is a slice, whoever reads it (deltas-and-lake §11).
+table's Parquet files (the log's tail, envelopes) are passed as merged rows; the rows that they change are JSON in the
+file, joined with the lake's. So a page is a slice, whatever its reader (deltas-and-lake §11).
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from driftline.lake._store.lake import Lake
 from driftline.lake._store.rows import READERS, ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake._store.schemas import schema_of
 
-JOINED = "_joined"  # a row that the table's columns alone cannot hold, as JSON
+JOINED = "_joined"  # a row that does not fit the table's columns, as JSON
 
 _SIGN = 1 << 63
-_MARK_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class KeepRows:
-    """The job that hands living and dead rows of every range over, in memory."""
+    """The job that returns live and deleted rows of every range, in memory."""
 
     needs_originals: bool = False
     every_range: bool = True
     checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Fold a range; a dead row has no values and no stamp of its life."""
+        """Fold a range; a deleted row has no values and no stamp of its life."""
         folded = fold_range(plan, given)
         dead = _as_rows(folded.deletes, base_file_schema(plan.columns))
         return [{"rows": pa.concat_tables([folded.base, dead]).sort_by(ROW_ID)}]
@@ -89,7 +88,7 @@ def record_of(table: str, row_id: str, fold: RowMerge) -> JsonObject:
 def watched_values(
     rows: pa.Table, columns: Sequence[ColumnSchema], names: Sequence[str]
 ) -> Iterator[JsonObject | None]:
-    """Of every row the named columns that are set, None for a dead row; nothing else of it is decoded."""
+    """The named columns that are set in every row, None for a deleted row; other columns are not decoded."""
     chosen = [column for column in columns if column.name in names]
     stamps = rows[STAMPS].combine_chunks()
     living = pc.is_valid(pc.struct_field(stamps, ["live"])).to_pylist()
@@ -122,7 +121,7 @@ def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, .
 
 
 def _as_rows(deletes: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Tombstones in the form of base rows."""
+    """Tombstones in the schema of base rows."""
     count = deletes.num_rows
     stamps_type = schema.field(STAMPS).type
     members = [

@@ -1,4 +1,4 @@
-"""The net change between two timestamps: as table-diff events, a SQLite changeset, or the deltas that still matter.
+"""The net change between two timestamps: as table-diff events, a SQLite changeset, or the deltas with an effect.
 
 The window is every hlc after `since` up to and including `until`. Events compare the state at both ends, an absent
 column reading as null. Deltas are the originals of the window that win something: merged into the state at `since`
@@ -49,7 +49,7 @@ Row = JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """How many rows the window touched, and what came of them."""
+    """The number of rows that the window added, removed, changed or left unchanged."""
 
     added: int = 0
     removed: int = 0
@@ -79,7 +79,7 @@ class WriteChanges:
     checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Write one part and count what it holds."""
+        """Write one part and count its lines."""
         window = given.deltas.filter(pc.greater(given.deltas["hlc"], self.since))
         if window.num_rows == 0:
             return []
@@ -138,7 +138,7 @@ def changes(
 
 
 def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
-    """Stamped deltas that carry their originals, as they were written; columns removed since are left out."""
+    """Stamped deltas with `ORIGINAL_COLUMNS`, as they were written; columns removed since are left out."""
     fixed = [
         stamped["_op"],
         stamped["row_id"],
@@ -162,15 +162,15 @@ def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | No
     return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
 
 
-def _of_rows(rows: pa.Table, name: str, wanted: pa.Array) -> pa.Table:
-    return rows.filter(pc.is_in(rows[name], value_set=wanted))
+def _of_rows(rows: pa.Table, name: str, ids: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows[name], value_set=ids))
 
 
 def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -> tuple[str, Row | None]:
     old, new = _whole_row(plan, row_id, before), _whole_row(plan, row_id, after)
     key = _key(plan, row_id, new or old)
     if old is None and new is None:
-        return "absent", None  # came and went within the window
+        return "absent", None  # added and removed within the window
     if old is None:
         return "added", {"type": "added", "key": key, "row": new}
     if new is None:
@@ -239,7 +239,7 @@ def write_changes(
 
 def changeset_of_events(schema: TableSchema, events: Iterable[Mapping[str, Any]]) -> Changeset:
     """Data events of a window as a changeset: the row id is the key unless the schema names key columns."""
-    from driftline.changesets import Changeset  # of the extra sqlite, which a lake does without
+    from driftline.changesets import Changeset  # of the extra `sqlite`, which a lake does not need
 
     table = sqlite_table(schema)
     changeset = Changeset()

@@ -1,4 +1,4 @@
-"""What happened: the log of a table's commits, and every delta of one row with the columns it won."""
+"""The history of a table: its commits, every delta of one row with the columns it won, and the proof of its base."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from driftline.errors import LakeError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold, replay, replay_order
 from driftline.lake._fold.local import RangeInput, Result, load_part, run_locally
-from driftline.lake._fold.plan import FoldPlan, KeyRange, bounds_of, plan_fold
+from driftline.lake._fold.plan import STATISTICS_LIMIT, FoldPlan, KeyRange, bounds_of, plan_fold
 from driftline.lake._read.changes import original_deltas
 from driftline.lake._store.delta import commit_entries, files_of, load
 from driftline.lake._store.envelopes import read_envelope
-from driftline.lake._store.flush import count_waiting, waiting_envelopes
+from driftline.lake._store.flush import count_waiting, identity_of, waiting_envelopes
 from driftline.lake._store.lake import Lake, Part, path_hlcs, relative
 from driftline.lake._store.parquet import DataFile, read_batches
 from driftline.lake._store.rows import (
@@ -31,167 +31,15 @@ from driftline.lake._store.rows import (
     deletes_file_schema,
     delta_file_schema,
     jsonl_bytes,
+    one_array,
 )
 from driftline.lake._store.schemas import every_column, required, schema_of
 from driftline.lake._store.snapshots import Snapshot, newest_snapshot
 
-# Verify: prove that base and deletes are what a replay of all folded deltas gives.
-#
-# Both sides are counted and hashed per range in the tasks; the hash is a sum over rows, so it does not depend on their
-# order. Rows that differ are listed. The ids of all deltas are recomputed on the way.
-
-
+_PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _HASH_BYTES = 16
 _MODULUS = 1 << (8 * _HASH_BYTES)
 _LISTED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The proof: counts and hashes of both sides, and the rows that differ (the first ones of each range)."""
-
-    table: str
-    rows_in_base: int
-    rows_replayed: int
-    hash_of_base: str
-    hash_of_replay: str
-    deltas: int
-    differing_rows: tuple[str, ...] = ()
-    snapshot: int | None = None
-    waiting: int = 0  # deltas in envelopes that no schema takes: no part of the proof
-
-    @property
-    def is_proved(self) -> bool:
-        """Whether base is the replay of its deltas."""
-        same = self.rows_in_base == self.rows_replayed and self.hash_of_base == self.hash_of_replay
-        return same and not self.differing_rows
-
-
-@dataclass(frozen=True)
-class CompareWithBase:
-    """The job of `verify`: fold a range from the deltas alone and compare it with the committed files."""
-
-    snapshot: Snapshot
-    oracle: bool = False  # replay in plain Python instead of the fold kernel
-    every_range: bool = True
-    checks_ids: bool = True
-
-    @property
-    def needs_originals(self) -> bool:
-        """The oracle replays deltas as they were written."""
-        return self.oracle
-
-    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Count, hash and compare one range."""
-        inside = replace(given.key_range, is_piece=True)
-        base = _load_overlapping(plan, "base", self.snapshot.base, inside, base_file_schema(plan.columns))
-        dead = _load_overlapping(plan, "deletes", self.snapshot.deletes, inside, deletes_file_schema())
-        folded = fold(plan.columns, given.deltas, given.base, given.deletes)
-        expected = _without_deaths(folded.base)
-        actual = _without_deaths(base)
-        result: Result = {
-            "base": base.num_rows,
-            "replayed": expected.num_rows,
-            "base_hash": _hash(actual, plan.columns),
-            "replay_hash": _hash(expected, plan.columns),
-            "differing": [],
-        }
-        if result["base_hash"] != result["replay_hash"] or not actual.equals(expected):
-            result["differing"] = _differing(actual, expected)
-        result["differing"] += _differing_deaths(plan, dead, folded.deletes)
-        if self.oracle:
-            result["differing"] += _differing_from_replay(plan, given, base)
-        result["differing"] = sorted(set(result["differing"]))[:_LISTED]
-        return [result]
-
-
-def verify(
-    lake: Lake,
-    table: str,
-    *,
-    engine: Engine = run_locally,
-    tracker: Tracker | None = None,
-    oracle: bool = False,
-) -> Verification:
-    """Replay every folded delta and compare the outcome with the newest snapshot."""
-    required(lake, table)
-    snapshot = newest_snapshot(lake, table)
-    if snapshot is None:
-        raise LakeError(f"table {table!r} has no snapshot to verify: compact it first", code="no_snapshot")
-    plan = plan_fold(lake, table, full=True, deltas_version=snapshot.deltas_version, envelopes=False)
-    results = list(engine(plan, CompareWithBase(snapshot, oracle), tracker))
-    hashes = [sum(int(result[name], 16) for result in results) % _MODULUS for name in ("base_hash", "replay_hash")]
-    return Verification(
-        table,
-        sum(result["base"] for result in results),
-        sum(result["replayed"] for result in results),
-        f"{hashes[0]:032x}",
-        f"{hashes[1]:032x}",
-        plan.delta_count,
-        tuple(row_id for result in results for row_id in result["differing"]),
-        snapshot.base_version,
-        count_waiting(lake, table),
-    )
-
-
-def _load_overlapping(
-    plan: FoldPlan, part: Part, files: Sequence[DataFile], inside: KeyRange, schema: pa.Schema
-) -> pa.Table:
-    return load_part(plan, part, [file for file in files if _overlaps(file, inside)], inside, schema).sort_by(ROW_ID)
-
-
-def _overlaps(file: DataFile, inside: KeyRange) -> bool:
-    bounds = bounds_of(file)
-    if bounds is None:
-        return True
-    low, high = bounds
-    return (inside.low is None or high >= inside.low) and (inside.high is None or low < inside.high)
-
-
-def _without_deaths(rows: pa.Table) -> pa.Table:
-    """Rows as they are proved: the stamp of an old DELETE may have gone with its tombstone."""
-    stamps = rows[STAMPS].combine_chunks() if isinstance(rows[STAMPS], pa.ChunkedArray) else rows[STAMPS]
-    names = [name for name in (field.name for field in stamps.type) if name != "deleted"]
-    kept = pa.StructArray.from_arrays([pc.struct_field(stamps, [name]) for name in names], names=names)
-    return rows.set_column(rows.schema.get_field_index(STAMPS), STAMPS, kept).combine_chunks()
-
-
-def _hash(rows: pa.Table, columns: Sequence[ColumnSchema]) -> str:
-    """The sum of the rows' hashes: values and whether they are set; the stamps are compared one by one."""
-    total = 0
-    for line in jsonl_bytes(rows, columns).splitlines():
-        total += int.from_bytes(hashlib.sha256(line).digest()[:_HASH_BYTES], "big")
-    return f"{total % _MODULUS:032x}"
-
-
-def _differing(actual: pa.Table, expected: pa.Table) -> list[str]:
-    left = {row[ROW_ID]: row for row in actual.to_pylist()}
-    right = {row[ROW_ID]: row for row in expected.to_pylist()}
-    found = [row_id for row_id in left.keys() | right.keys() if left.get(row_id) != right.get(row_id)]
-    repeated = [] if len(left) == actual.num_rows else [actual[ROW_ID][0].as_py()]
-    return sorted(found + repeated)[:_LISTED]
-
-
-def _differing_deaths(plan: FoldPlan, dead: pa.Table, replayed: pa.Table) -> list[str]:
-    if plan.horizon is not None:
-        # Tombstones below the horizon may be gone on either side.
-        dead, replayed = (
-            rows.filter(pc.greater_equal(pc.struct_field(rows["_deleted"], ["hlc"]), plan.horizon))
-            for rows in (dead, replayed)
-        )
-    return [] if dead.equals(replayed) else _differing(dead, replayed)
-
-
-def _differing_from_replay(plan: FoldPlan, given: RangeInput, base: pa.Table) -> list[str]:
-    if given.base.num_rows:
-        return []  # replay starts from an archived base: its deltas are gone
-    expected = replay(original_deltas(plan, given.deltas))
-    actual = dict(decode_state(base, plan.columns))
-    return [row_id for row_id in expected.keys() | actual.keys() if expected.get(row_id) != actual.get(row_id)]
-
-
-_PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
-_STATISTICS_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +77,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A delta of a row: the columns in which it won, and whether it still shapes the row."""
+    """A delta of a row: the columns that it won, and whether it still has an effect."""
 
     delta: RowDelta
     won: tuple[str, ...]
@@ -241,16 +89,18 @@ class HistoryEntry:
 
 
 def lake_log(lake: Lake, table: str) -> list[LogEntry]:
-    """Every commit of a table that its logs still hold, in the order of time."""
+    """Every commit of a table that its logs still have, in the order of time."""
     lake.table_name(table)
     entries = [entry for part in _PARTS for entry in _commits(lake, table, part)]
     return sorted(entries, key=lambda entry: (entry.timestamp_ms, _PARTS.index(entry.part), entry.version))
 
 
 def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
-    """Every delta of a row in the order of replay, and who won each column."""
+    """Every delta of a row in the order of replay, with the columns that it won."""
     lake.table_name(table)
-    deltas = sorted({_identity(delta): delta for delta in _row_deltas(lake, table, row_id)}.values(), key=replay_order)
+    deltas = sorted(
+        {identity_of(delta): delta for delta in _row_deltas(lake, table, row_id)}.values(), key=replay_order
+    )
     deaths = [replay_order(delta) for delta in deltas if delta.op == "DELETE"]
     last_death = deaths[-1] if deaths else None
     winners = {entry.column: delta for delta in deltas for entry in delta.columns}
@@ -264,16 +114,12 @@ def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
     return history
 
 
-def _identity(delta: RowDelta) -> tuple[str, str]:
-    return delta.delta_id, delta.op
-
-
 def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
     deltas_table = load(lake, table, "deltas")
     if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
         for file in files_of(deltas_table):
-            if _may_hold(file, row_id):
+            if _may_contain(file, row_id):
                 path = relative(table, "deltas", file.path)
                 for batch in read_batches(lake, path, delta_file_schema(columns)):
                     rows = batch.filter(pc.equal(batch[ROW_ID], row_id))
@@ -282,12 +128,12 @@ def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
         yield from (delta for delta in read_envelope(lake, table, name).deltas if delta.row_id == row_id)
 
 
-def _may_hold(file: DataFile, row_id: str) -> bool:
+def _may_contain(file: DataFile, row_id: str) -> bool:
     low, high = file.min_row_id, file.max_row_id
     if low is None or high is None:
         return True
-    # A bound of 64 characters may be cut: the least is then a prefix (still least), the greatest says nothing.
-    return low <= row_id and (len(high) >= _STATISTICS_LIMIT or row_id <= high)
+    # A bound of 64 characters may be cut: the least is then a prefix (still least), the greatest is unknown.
+    return low <= row_id and (len(high) >= STATISTICS_LIMIT or row_id <= high)
 
 
 def _commits(lake: Lake, table: str, part: Part) -> Iterator[LogEntry]:
@@ -318,3 +164,151 @@ def _log_entry(part: Part, version: int, entries: list[JsonObject]) -> LogEntry:
         max((pair[1] for pair in known), default=None),
         dict(details.get("pins", {})),
     )
+
+
+# Verification: base and deletes are what a replay of all folded deltas gives. Both are counted and hashed per range in
+# the tasks; the hash is a sum over rows, so it does not depend on their order. Differing rows are listed.
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The proof: counts and hashes of both sides, and the rows that differ (the first ones of each range)."""
+
+    table: str
+    rows_in_base: int
+    rows_replayed: int
+    hash_of_base: str
+    hash_of_replay: str
+    deltas: int
+    differing_rows: tuple[str, ...] = ()
+    snapshot: int | None = None
+    waiting: int = 0  # deltas in envelopes that no schema accepts: not part of the proof
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether base is the replay of its deltas."""
+        same = self.rows_in_base == self.rows_replayed and self.hash_of_base == self.hash_of_replay
+        return same and not self.differing_rows
+
+
+@dataclass(frozen=True)
+class CompareWithBase:
+    """The job of `verify`: fold a range from the deltas alone and compare it with the committed files."""
+
+    snapshot: Snapshot
+    oracle: bool = False  # replay in plain Python instead of the fold kernel
+    every_range: bool = True
+    checks_ids: bool = True
+
+    @property
+    def needs_originals(self) -> bool:
+        """The replay in plain Python needs the deltas as they were written."""
+        return self.oracle
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Count, hash and compare one range."""
+        inside = replace(given.key_range, is_piece=True)
+        base = _load_overlapping(plan, "base", self.snapshot.base, inside, base_file_schema(plan.columns))
+        dead = _load_overlapping(plan, "deletes", self.snapshot.deletes, inside, deletes_file_schema())
+        folded = fold(plan.columns, given.deltas, given.base, given.deletes)
+        expected = _without_deaths(folded.base)
+        actual = _without_deaths(base)
+        result: Result = {
+            "base": base.num_rows,
+            "replayed": expected.num_rows,
+            "base_hash": _hash(actual, plan.columns),
+            "replay_hash": _hash(expected, plan.columns),
+            "differing": [],
+        }
+        if result["base_hash"] != result["replay_hash"] or not actual.equals(expected):
+            result["differing"] = _differing(actual, expected)
+        result["differing"] += _differing_deaths(plan, dead, folded.deletes)
+        if self.oracle:
+            result["differing"] += _differing_from_replay(plan, given, base)
+        result["differing"] = sorted(set(result["differing"]))[:_LISTED]
+        return [result]
+
+
+def verify(
+    lake: Lake,
+    table: str,
+    *,
+    engine: Engine = run_locally,
+    tracker: Tracker | None = None,
+    oracle: bool = False,
+) -> Verification:
+    """Replay every folded delta and compare the result with the newest snapshot."""
+    required(lake, table)
+    snapshot = newest_snapshot(lake, table)
+    if snapshot is None:
+        raise LakeError(f"table {table!r} has no snapshot to verify: compact it first", code="no_snapshot")
+    plan = plan_fold(lake, table, full=True, deltas_version=snapshot.deltas_version, envelopes=False)
+    results = list(engine(plan, CompareWithBase(snapshot, oracle), tracker))
+    hashes = [sum(int(result[name], 16) for result in results) % _MODULUS for name in ("base_hash", "replay_hash")]
+    return Verification(
+        table,
+        sum(result["base"] for result in results),
+        sum(result["replayed"] for result in results),
+        f"{hashes[0]:032x}",
+        f"{hashes[1]:032x}",
+        plan.delta_count,
+        tuple(row_id for result in results for row_id in result["differing"]),
+        snapshot.base_version,
+        count_waiting(lake, table),
+    )
+
+
+def _load_overlapping(
+    plan: FoldPlan, part: Part, files: Sequence[DataFile], inside: KeyRange, schema: pa.Schema
+) -> pa.Table:
+    return load_part(plan, part, [file for file in files if _overlaps(file, inside)], inside, schema).sort_by(ROW_ID)
+
+
+def _overlaps(file: DataFile, inside: KeyRange) -> bool:
+    bounds = bounds_of(file)
+    if bounds is None:
+        return True
+    low, high = bounds
+    return (inside.low is None or high >= inside.low) and (inside.high is None or low < inside.high)
+
+
+def _without_deaths(rows: pa.Table) -> pa.Table:
+    """Rows without the stamp of a DELETE, which may have been removed with its tombstone."""
+    stamps = one_array(rows[STAMPS])
+    names = [name for name in (field.name for field in stamps.type) if name != "deleted"]
+    kept = pa.StructArray.from_arrays([pc.struct_field(stamps, [name]) for name in names], names=names)
+    return rows.set_column(rows.schema.get_field_index(STAMPS), STAMPS, kept).combine_chunks()
+
+
+def _hash(rows: pa.Table, columns: Sequence[ColumnSchema]) -> str:
+    """The sum of the rows' hashes: values and whether they are set; the stamps are compared one by one."""
+    total = 0
+    for line in jsonl_bytes(rows, columns).splitlines():
+        total += int.from_bytes(hashlib.sha256(line).digest()[:_HASH_BYTES], "big")
+    return f"{total % _MODULUS:032x}"
+
+
+def _differing(actual: pa.Table, expected: pa.Table) -> list[str]:
+    left = {row[ROW_ID]: row for row in actual.to_pylist()}
+    right = {row[ROW_ID]: row for row in expected.to_pylist()}
+    found = [row_id for row_id in left.keys() | right.keys() if left.get(row_id) != right.get(row_id)]
+    repeated = [] if len(left) == actual.num_rows else [actual[ROW_ID][0].as_py()]
+    return sorted(found + repeated)[:_LISTED]
+
+
+def _differing_deaths(plan: FoldPlan, dead: pa.Table, replayed: pa.Table) -> list[str]:
+    if plan.horizon is not None:
+        # Tombstones below the horizon may be removed in one of the two.
+        dead, replayed = (
+            rows.filter(pc.greater_equal(pc.struct_field(rows["_deleted"], ["hlc"]), plan.horizon))
+            for rows in (dead, replayed)
+        )
+    return [] if dead.equals(replayed) else _differing(dead, replayed)
+
+
+def _differing_from_replay(plan: FoldPlan, given: RangeInput, base: pa.Table) -> list[str]:
+    if given.base.num_rows:
+        return []  # replay starts from an archived base, whose deltas are removed
+    expected = replay(original_deltas(plan, given.deltas))
+    actual = dict(decode_state(base, plan.columns))
+    return [row_id for row_id in expected.keys() | actual.keys() if expected.get(row_id) != actual.get(row_id)]

@@ -1,7 +1,11 @@
-"""The state of a table, now or at any timestamp within retention, as Arrow tables in the order of row ids."""
+"""The state of a table, now or at any timestamp within retention: as JSONL, CSV, Parquet or SQLite, or as rows.
+
+Tasks write part files in the order of row ids, beside the output; the parts are then joined. The output is atomic.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -33,6 +37,7 @@ from driftline.core import (
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
+from driftline.lake._fold.fold import replay
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
 from driftline.lake._read import STATE_FORMATS
@@ -43,20 +48,17 @@ from driftline.lake._store.lake import Lake, attempt_token, relative
 from driftline.lake._store.parquet import read_file
 from driftline.lake._store.rows import (
     ROW_ID,
-    base_file_schema,
     csv_bytes,
     csv_header,
     decode_deltas,
     decode_state,
+    delta_file_schema,
     jsonl_bytes,
     plain_table,
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
 
-# Materialise: the state at any timestamp as JSONL, CSV, Parquet or a SQLite database.
-#
-# Tasks write part files in the order of row ids, beside the output; the parts are then put together. The output
-# appears whole or not at all.
+SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,11 @@ def materialize(
     plan = plan_fold(lake, table, as_of=as_of, deltas_version=version)
     with part_folder(output) as folder:
         parts = list(engine(plan, WriteState(folder, format), tracker))
-        _put_together(plan, parts, output, format)
+        _join_parts(plan, parts, output, format)
     return sum(part["rows"] for part in parts)
 
 
-def _put_together(plan: FoldPlan, parts: list[Result], output: Any, format: str) -> None:  # noqa: A002
+def _join_parts(plan: FoldPlan, parts: list[Result], output: Any, format: str) -> None:  # noqa: A002
     if format == "sqlite":
         schema = TableSchema(plan.table, plan.columns, plan.key)
         write_sqlite(_only_path(output, format), schema, [part["path"] for part in parts])
@@ -123,7 +125,7 @@ def _put_together(plan: FoldPlan, parts: list[Result], output: Any, format: str)
 
 
 def _plain_parquet(table: pa.Table) -> bytes:
-    """Read once more, soon: not worth compressing."""
+    """A part file, which is read once, soon: not worth compressing."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="none", use_dictionary=False)
     return bytes(sink.getvalue())
@@ -143,11 +145,7 @@ def _join_parquet(parts: list[Result], output: AnyPath) -> None:
 
 
 def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int | None) -> int:  # noqa: A002
-    """A table without a schema has no types: only JSONL can hold its rows."""
-    import json
-
-    from driftline.lake._fold.fold import replay
-
+    """Write the rows of a table without a schema, which has no types: only JSONL can represent them."""
     if format != "jsonl":
         raise LakeError(
             f"table {table!r} has no schema, so {format} is not possible: use jsonl, or register a schema",
@@ -192,20 +190,17 @@ def part_folder(output: Any) -> Iterator[Location]:
         remove(folder)
 
 
-SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
-
-
 def write_sqlite(path: AnyPath, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
-    """Fill a new database from part files and move it into place; one in a store is made here and uploaded."""
-    place = output_place(path)
-    if isinstance(place, ObjectPath):
+    """Fill a new database from part files and move it into place; one in an object store is made here and uploaded."""
+    target = output_place(path)
+    if isinstance(target, ObjectPath):
         with tempfile.TemporaryDirectory(prefix="driftline-") as folder:
-            local = Path(folder, place.name)
+            local = Path(folder, target.name)
             _make_database(local, schema, parts)
-            with open(local, "rb") as source, atomic_write(place) as out:
+            with open(local, "rb") as source, atomic_write(target) as out:
                 shutil.copyfileobj(source, out, 4 << 20)
         return
-    _make_database(place, schema, parts)
+    _make_database(target, schema, parts)
 
 
 def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
@@ -263,7 +258,7 @@ def _plain(array: pa.Array) -> Any:
 
 @dataclass(frozen=True)
 class KeepState:
-    """The job that hands the folded base rows of every range over, in memory."""
+    """The job that returns the folded base rows of every range, in memory."""
 
     needs_originals: bool = False
     every_range: bool = True
@@ -287,22 +282,11 @@ def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[
         yield from decode_state(rows, plan.columns)
 
 
-def snapshot_table(lake: Lake, table: str) -> pa.Table:
-    """The base as it is committed, whole; for tests and small tables."""
-    plan = plan_fold(lake, table)
-    files = plan.snapshot.base if plan.snapshot else ()
-    schema = base_file_schema(plan.columns)
-    tables = [read_file(lake, relative(table, "base", file.path), schema) for file in files]
-    return pa.concat_tables([schema.empty_table(), *tables]).sort_by("_row_id")
-
-
 def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
-    """Every delta of a table, from Parquet and from envelopes that are not flushed yet."""
+    """Every delta of a table, from Parquet and from pending envelopes."""
     deltas_table = load(lake, table, "deltas")
     if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
-        from driftline.lake._store.rows import delta_file_schema
-
         for file in sorted(files_of(deltas_table), key=lambda file: (file.min_hlc or 0, file.path)):
             rows = read_file(lake, relative(table, "deltas", file.path), delta_file_schema(columns))
             yield from decode_deltas(rows, table, columns)

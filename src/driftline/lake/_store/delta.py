@@ -23,13 +23,13 @@ from driftline.lake._store.parquet import DataFile, now_ms
 from driftline.lake._store.rows import HLC, ROW_ID
 
 MAX_TRIES = 12
-# Pins and log entries are what resume and time travel rest on: keep the log until a vacuum says otherwise.
+# Resume and time travel need pins and log entries: the log is retained.
 _CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit does: files in, files out, application transactions and words for the log."""
+    """One commit: files to add and remove, application transactions and metadata."""
 
     adds: Sequence[DataFile] = ()
     removes: Sequence[str] = ()
@@ -88,12 +88,12 @@ def files_of(delta_table: DeltaTable) -> list[DataFile]:
 
 
 def create(lake: Lake, table: str, part: Part, schema: pa.Schema, commit: Commit) -> bool:
-    """Create a Delta table with its first files; False if somebody else created it meanwhile."""
+    """Create a Delta table with its first files; False if it was created meanwhile."""
     return create_at(lake, relative(check_table_name(table), part), f"{table}.{part}", schema, commit)
 
 
 def create_at(lake: Lake, path: str, name: str, schema: pa.Schema, commit: Commit) -> bool:
-    """Create a Delta table at a path below the lake's root; False if somebody else did it meanwhile."""
+    """Create a Delta table at a path below the lake's root; False if it was created meanwhile."""
     lake.make_directory(path)
     try:
         create_table_with_add_actions(
@@ -114,7 +114,7 @@ def create_at(lake: Lake, path: str, name: str, schema: pa.Schema, commit: Commi
 
 
 def append(delta_table: DeltaTable, commit: Commit, schema: pa.Schema | None = None) -> bool:
-    """Commit to a loaded table; False if a concurrent commit is in the way and the table must be loaded anew."""
+    """Commit to a loaded table; False after a conflict with a concurrent commit: the table must be loaded anew."""
     removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
     try:
         delta_table.create_write_transaction(
@@ -131,7 +131,7 @@ def append(delta_table: DeltaTable, commit: Commit, schema: pa.Schema | None = N
 
 
 def retried(attempt: Callable[[], bool], what: str) -> None:
-    """Try until it works; between tries somebody else's commit gets time to end."""
+    """Retry until it succeeds, with pauses for commits of other writers."""
     for number in range(MAX_TRIES):
         if attempt():
             return
@@ -150,7 +150,7 @@ def transaction_version(delta_table: DeltaTable | None, application: str) -> int
 
 
 def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[JsonObject] | None:
-    """The actions of one commit, or None where the log no longer holds it."""
+    """The actions of one commit, or None where the log no longer has it."""
     path = relative(table, part, f"_delta_log/{version:020d}.json")
     try:
         with lake.files().open_input_stream(path) as stream:
@@ -160,7 +160,7 @@ def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[Jso
 
 
 def version_of_commit(lake: Lake, table: str, part: Part, token: str, after: int) -> int:
-    """The version after a known one (-1: the table's first) that a commit with this token got among those of others."""
+    """The version of the commit with this token, after a known version (-1: from the first)."""
     for candidate in itertools.count(after + 1):
         entries = commit_entries(lake, table, part, candidate)
         if entries is None:
@@ -171,7 +171,7 @@ def version_of_commit(lake: Lake, table: str, part: Part, token: str, after: int
 
 
 def new_token() -> str:
-    """A token that finds a commit again."""
+    """A token that identifies a commit."""
     return attempt_token()
 
 

@@ -1,10 +1,10 @@
-"""JSON envelopes: where deltas wait that no schema takes, and where those lie that came too late (version 1).
+"""JSON envelopes: files of deltas that no schema accepts yet, or that are below the retention horizon (version 1).
 
-An envelope is created once and never rewritten: whoever finds it there goes by its content. Its name says who made it:
+An envelope is created once and never rewritten, so that a second try follows its content. Its name says what made it:
 
     {min}-{max}-{log}-s{sequence}.json    a log, for the range of its records that ends at the sequence
     {min}-{max}-f{digest}.json            `lake flush`, from a file with this content
-    {min}-{max}-s{sequence}.json          a flush that only knows its gateway
+    {min}-{max}-s{sequence}.json          a flush that has only the name of its gateway
     {…}-rest.json                         what was left when the others of an envelope became Parquet
 """
 
@@ -30,7 +30,7 @@ VERSION = 1
 
 EnvelopePart = Literal["envelopes", "set-aside"]
 WAITING: EnvelopePart = "envelopes"
-SET_ASIDE: EnvelopePart = "set-aside"  # below the retention horizon: kept, shown, never folded
+SET_ASIDE: EnvelopePart = "set-aside"  # below the retention horizon: stored, never folded
 
 _REST = "-rest.json"
 _SEQUENCE = re.compile(r"-s([0-9]+)\.json$")
@@ -62,9 +62,9 @@ class Envelope:
 
 
 def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
-    """The envelope of a file's bytes; whatever is wrong with it, the file is named.
+    """The envelope of a file's bytes; every error names the file.
 
-    `stored` ones may hold what is refused today (hlc 0) and was taken once.
+    `stored` ones may have what is refused today (hlc 0) and was accepted once.
     """
     try:
         content = json.loads(data)
@@ -83,7 +83,7 @@ def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
 
 
 def create_envelope(lake: Lake, table: str, envelope: Envelope, suffix: str, part: EnvelopePart = WAITING) -> str:
-    """Write an envelope unless one with this suffix is there; the name of the one that is there then."""
+    """Write an envelope unless one with this suffix exists; the name of the one that exists then."""
     known = find_envelope(lake, table, suffix, part)
     if known is not None:
         return known
@@ -94,12 +94,12 @@ def create_envelope(lake: Lake, table: str, envelope: Envelope, suffix: str, par
 
 
 def create_rest(lake: Lake, table: str, name: str, envelope: Envelope) -> None:
-    """Write what is left of an envelope, unless it is there."""
+    """Write the rest of an envelope, unless it exists."""
     _create(lake, relative(table, WAITING, rest_of(name)), envelope.to_json())
 
 
 def exists(lake: Lake, table: str, name: str) -> bool:
-    """Whether an envelope is there."""
+    """Whether an envelope exists."""
     return bool(lake.files().get_file_info(relative(table, WAITING, name)).type == pa_fs.FileType.File)
 
 
@@ -132,12 +132,12 @@ def log_suffix(log_id: str, sequence: int) -> str:
 
 
 def rest_of(name: str) -> str:
-    """Where that part of an envelope waits which did not fit when the others became Parquet; it lies beside it."""
+    """The envelope, beside this one, of the deltas that did not fit when the others became Parquet."""
     return name.removesuffix(".json") + _REST
 
 
 def origin_of(name: str) -> list[str]:
-    """The envelope that this one was left of, if it is such a rest."""
+    """The envelope that this one is the rest of, if it is one."""
     return [name.removesuffix(_REST) + ".json"] if name.endswith(_REST) else []
 
 
@@ -152,16 +152,16 @@ def maker_of(name: str) -> tuple[str, int] | None:
 
 
 def last_sequence(lake: Lake, table: str, gateway_id: str) -> int | None:
-    """The greatest sequence among a gateway's envelopes whose names know no log."""
+    """The greatest sequence of a gateway's envelopes without a log in their names."""
     names = (name for name in envelope_paths(lake, table) if f"/{gateway_id}/" in name and maker_of(name) is None)
     sequences = [int(match.group(1)) for match in map(_SEQUENCE.search, names) if match]
     return max(sequences, default=None)
 
 
 def _create(lake: Lake, path: str, data: bytes) -> None:
-    """Create a file whole, or leave the one that is there."""
+    """Create a file atomically, or leave the one that exists."""
     if not lake.is_local:
-        # Stores commit whole objects. Two that create the same one at once have decided from the same records.
+        # Stores write objects atomically. Two writers of the same one have decided from the same records.
         with lake.files().open_output_stream(path) as sink:
             sink.write(data)
         return

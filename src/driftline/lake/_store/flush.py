@@ -1,9 +1,9 @@
-"""Flush: deltas into the lake, exactly once.
+"""Flushes: deltas into the lake, exactly once, and the deltas that are pending in envelopes.
 
-A log's range goes in three durable steps (deltas-and-lake §5): what no schema takes is written to an envelope, created
-only if it is absent, so that a second try goes by the first one's decision; the rest is committed as Parquet together
-with the transactions `log:{log_id}` (the last sequence) and `log:{log_id}:arrival`; then the log notes it. Before every
-try the table is loaded anew: a fresh handle would append a second time.
+A log's range is flushed in three durable steps (deltas-and-lake §5): deltas that no schema accepts are written to an
+envelope, created only if it is absent, so that a second try follows the decision of the first; the rest is committed as
+Parquet together with the transactions `log:{log_id}` (the last sequence) and `log:{log_id}:arrival`; then the log notes
+it. Before every try the table is loaded anew: a stale handle would append a second time.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from driftline.lake._store.rows import HLC, encode_deltas
 from driftline.lake._store.schemas import every_column, refused_before, required_table, schema_of, too_old
 from driftline.lake._store.stamps import id_prefixes
 
-# What the lake holds already: whoever may bring a delta a second time looks its id up first.
-#
-# An id contains the timestamp, so only files whose timestamps reach over a delta's own can hold it. Files that the
-# asking log wrote are passed over: a log never takes an id twice.
-
-
 Identity = tuple[str, str]  # delta id and operation
 
+# Every commit after a lookup of ids increments this transaction: of two lookups in the same version one commit fails,
+# and looks up again.
+CHECKED = "checked"
+
+_ROWS_PER_FILE = 500_000
+_HEX_ID = re.compile(r"[0-9a-f]{64}")
 _ID_COLUMNS = pa.schema(
     [
         pa.field("_op", pa.string(), nullable=False),
@@ -71,8 +71,371 @@ _ID_COLUMNS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
+class FlushResult:
+    """The result of a flush: paths below the table, and the number of deltas; none if it had been done before."""
+
+    table: str
+    deltas: int
+    files: tuple[str, ...]
+    format: str
+    known: int = 0  # deltas that were in the lake already
+    waiting: int = 0  # deltas that no schema accepts
+    set_aside: int = 0  # deltas below the retention horizon
+
+    @property
+    def was_done_before(self) -> bool:
+        """Whether this sequence was already in the lake."""
+        return not self.files
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A range of a log's records: its last sequence, and the arrival of that record."""
+
+    gateway_id: str
+    log_id: str
+    target: int
+    arrival: int
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """The application transactions of its commit."""
+        return {log_transaction(self.log_id): self.target, arrival_transaction(self.log_id): self.arrival}
+
+
+def log_transaction(log_id: str) -> str:
+    """The application transaction with a log's last sequence."""
+    return f"log:{log_id}"
+
+
+def arrival_transaction(log_id: str) -> str:
+    """The application transaction with the arrival of that record."""
+    return f"log:{log_id}:arrival"
+
+
+def envelope_transaction(name: str) -> str:
+    """The application transaction of a commit with an envelope's deltas."""
+    return f"envelope:{name}"
+
+
+def flush(
+    lake: Lake,
+    table: str,
+    deltas: Iterable[RowDelta],
+    *,
+    gateway_id: str,
+    sequence: int,
+    check_ids: bool = True,
+) -> FlushResult:
+    """Append deltas of one table under a counter of the caller; a sequence that is in the lake changes nothing.
+
+    With a registered schema they become Parquet, without one a JSON envelope.
+    """
+    batch = tuple(deltas)
+    check_gateway_id(gateway_id)
+    _check_batch(table, batch, check_ids)
+    unknown(f"the batch for {table}", batch, set())  # refuses an id with two operations
+    if not batch:
+        return FlushResult(table, 0, (), "none")
+    if schema_of(load(lake, table, "deltas")) is None:
+        return _flush_envelope(lake, table, batch, gateway_id, sequence)
+    return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
+
+
+def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
+    """Flush one table's deltas of a log's range, once, however often it is called for this range."""
+    return _Range(lake, table, deltas, log_range).run()
+
+
+def flush_content(
+    lake: Lake, table: str, deltas: Sequence[RowDelta], gateway_id: str, transaction: str, suffix: str
+) -> FlushResult:
+    """Flush deltas that may be in the lake already; a table without a schema gets them as an envelope."""
+    _check_batch(table, deltas, check_ids=False)
+    if schema_of(load(lake, table, "deltas")) is not None:
+        return append_checked(lake, table, deltas, gateway_id, {transaction: 1})
+    fresh = unknown(f"the batch for {table}", deltas, holdings_of(lake, table, None).known(deltas))
+    known = len(deltas) - len(fresh)
+    if not fresh:
+        return FlushResult(table, 0, (), "json", known)
+    name = create_envelope(lake, table, Envelope(gateway_id, tuple(fresh)), suffix)
+    return FlushResult(table, len(fresh), (name,), "json", known)
+
+
+def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
+    """Convert the deltas of pending envelopes that fit into Parquet, each envelope exactly once."""
+    deltas_table, _ = required_table(lake, table)
+    results: list[FlushResult] = []
+    damaged: list[DriftlineError] = []
+    for name in waiting_envelopes(lake, table, deltas_table):
+        try:
+            result = _convert(lake, table, name)
+        except DriftlineError as error:  # one unreadable envelope must not block the others
+            damaged.append(error)
+        else:
+            results += [result] if result is not None else []
+    if damaged:
+        raise damaged[0]
+    return results
+
+
+def waiting_envelopes(lake: Lake, table: str, deltas_table: DeltaTable | None) -> list[str]:
+    """The envelopes whose deltas are not in this version of the deltas table, without rests of pending ones."""
+    names = envelope_paths(lake, table)
+    waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
+    return [name for name in names if name in waiting and not waiting.intersection(origin_of(name))]
+
+
+def append_deltas(
+    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
+) -> FlushResult:
+    """Commit deltas to the deltas table unless its transactions show that it was done before."""
+    written: list[DataFile] = []
+
+    def attempt() -> bool:
+        deltas_table = loaded(lake, table)
+        if is_done(deltas_table, transactions):
+            written.clear()
+            return True
+        _check_age(table, batch, refused_before(deltas_table))
+        if not written:
+            written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
+        return append(deltas_table, Commit(written, (), transactions, details(gateway_id, len(batch))))
+
+    retried(attempt, f"flushing to {table}")
+    files = tuple(file.path for file in written)
+    return FlushResult(table, len(batch) if files else 0, files, "parquet")
+
+
+def append_checked(
+    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
+) -> FlushResult:
+    """Commit those deltas that the lake does not have yet, in Parquet or in an envelope."""
+    result = FlushResult(table, 0, (), "parquet", known=len(batch))
+
+    def attempt() -> bool:
+        nonlocal result
+        deltas_table = loaded(lake, table)
+        if is_done(deltas_table, transactions):
+            return True
+        fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
+        _check_age(table, fresh, refused_before(deltas_table))
+        files = write_delta_files(lake, table, fresh, gateway_id, every_column(deltas_table))
+        paths = tuple(file.path for file in files)
+        result = FlushResult(table, len(fresh), paths, "parquet", len(batch) - len(fresh))
+        commit = Commit(files, (), {**transactions, **checked(deltas_table)}, details(gateway_id, len(fresh)))
+        return not fresh or append(deltas_table, commit)
+
+    retried(attempt, f"flushing to {table}")
+    return result
+
+
+def checked(deltas_table: DeltaTable | None) -> dict[str, int]:
+    """The transaction of a commit after a lookup of ids in this version of the table."""
+    return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
+
+
+def details(gateway_id: str, deltas: int) -> JsonObject:
+    """The commit metadata of a flush."""
+    return {"operation": "flush", "gateway": gateway_id, "deltas": deltas}
+
+
+def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
+    """Whether a delta fits the table's files: every column known, every value of its type."""
+    for entry in delta.columns:
+        column = columns.get(entry.column)
+        if column is None or not column.accepts(entry.value):
+            return False
+    return True
+
+
+def columns_by_name(deltas_table: DeltaTable) -> dict[str, ColumnSchema]:
+    """Every column of the table's files."""
+    return {column.name: column for column in every_column(deltas_table)}
+
+
+def write_delta_files(
+    lake: Lake,
+    table: str,
+    batch: Sequence[RowDelta],
+    gateway_id: str,
+    columns: Sequence[ColumnSchema],
+    log_id: str | None = None,
+) -> list[DataFile]:
+    """Write deltas as files of bounded length, not committed yet."""
+    files = []
+    for start in range(0, len(batch), _ROWS_PER_FILE):
+        rows = batch[start : start + _ROWS_PER_FILE]
+        hlcs = [delta.hlc for delta in rows]
+        attempt = attempt_token() if log_id is None else log_attempt(log_id)
+        name = delta_file_name(gateway_id, min(hlcs), max(hlcs), attempt)
+        files.append(write_file(lake, relative(table, "deltas"), name, encode_deltas(rows, columns)))
+    return files
+
+
+class _Range:
+    """The flush of one table's deltas of a log's range."""
+
+    def __init__(self, lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> None:
+        self.lake = lake
+        self.table = table
+        self.deltas = deltas
+        self.range = log_range
+        self.suffix = log_suffix(log_range.log_id, log_range.target)
+        self.result = FlushResult(table, 0, (), "none")
+
+    def run(self) -> FlushResult:
+        _check_batch(self.table, self.deltas, check_ids=False)
+        retried(self._attempt, f"flushing to {self.table}")
+        return self.result
+
+    def _attempt(self) -> bool:
+        deltas_table = load(self.lake, self.table, "deltas")
+        if self._is_done(deltas_table):
+            return True
+        holdings = holdings_of(self.lake, self.table, deltas_table, log_id=self.range.log_id)
+        fresh = without(self.deltas, holdings.known(self.deltas))
+        late, timely = split_late(fresh, deltas_table)
+        set_aside(self.lake, self.table, late, deltas_table, self.range.gateway_id, self.suffix)
+        held = self._held(timely, deltas_table)
+        rest = without(timely, held)
+        known = len(self.deltas) - len(fresh)
+        self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
+        return deltas_table is None or schema_of(deltas_table) is None or self._commit(deltas_table, rest)
+
+    def _is_done(self, deltas_table: DeltaTable | None) -> bool:
+        """Whether the lake has the range; records of another log with the same id are an error."""
+        names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
+        sequence, arrival = (transaction_version(deltas_table, name) for name in names)
+        if sequence is None or sequence < self.range.target:
+            return False
+        if (sequence, arrival) != (self.range.target, self.range.arrival):
+            raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
+        return True
+
+    def _held(self, deltas: Sequence[RowDelta], deltas_table: DeltaTable | None) -> set[Identity]:
+        """The deltas in the range's envelope: as an earlier try decided, or those that do not fit now."""
+        name = find_envelope(self.lake, self.table, self.suffix)
+        if name is None:
+            columns = None
+            if deltas_table is not None and schema_of(deltas_table) is not None:
+                columns = columns_by_name(deltas_table)
+            misfits = tuple(delta for delta in deltas if columns is None or not fits(delta, columns))
+            if not misfits:
+                return set()
+            name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
+        return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
+
+    def _commit(self, deltas_table: DeltaTable, rest: list[RowDelta]) -> bool:
+        columns, log_id = every_column(deltas_table), self.range.log_id
+        files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
+        transactions = {**self.range.transactions, **checked(deltas_table)}
+        self.result = replace(self.result, files=tuple(file.path for file in files), format="parquet")
+        # Also without files: the transactions mark this range as done.
+        return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
+
+
+def split_late(deltas: Iterable[RowDelta], deltas_table: DeltaTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
+    """The deltas below the retention horizon, which could restore deleted rows, and the others."""
+    floor = refused_before(deltas_table) or 0
+    late: list[RowDelta] = []
+    timely: list[RowDelta] = []
+    for delta in deltas:
+        (late if delta.hlc < floor else timely).append(delta)
+    return late, timely
+
+
+def set_aside(
+    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: DeltaTable | None, gateway_id: str, suffix: str
+) -> None:
+    """Store late deltas in an envelope of their own; the horizon is part of its name, because it may move."""
+    if late:
+        suffix = f"{suffix}-h{refused_before(deltas_table)}"
+        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), suffix, SET_ASIDE)
+
+
+def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
+    """Commit the deltas of an envelope that fit; None where none does. The others stay pending in another one."""
+    envelope = read_envelope(lake, table, name)
+    transactions = {envelope_transaction(name): 1}
+    result: FlushResult | None = None
+
+    def attempt() -> bool:
+        nonlocal result
+        deltas_table = loaded(lake, table)
+        if is_done(deltas_table, transactions):
+            return True
+        late, timely = split_late(envelope.deltas, deltas_table)
+        rest = _rest_of(lake, table, name, Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
+        if timely and len(rest) == len(timely):
+            return True
+        suffix = name.rpartition("/")[2].removesuffix(".json")
+        set_aside(lake, table, late, deltas_table, envelope.gateway_id, suffix)
+        taken = without(timely, rest)
+        fresh = without(taken, Holdings(lake, table, tuple(files_of(deltas_table))).known(taken))
+        files = write_delta_files(lake, table, fresh, envelope.gateway_id, every_column(deltas_table))
+        paths = tuple(file.path for file in files)
+        result = FlushResult(table, len(fresh), paths, "parquet", len(taken) - len(fresh), len(rest), len(late))
+        metadata = {**details(envelope.gateway_id, len(fresh)), "envelope": name}
+        return append(deltas_table, Commit(files, (), {**transactions, **checked(deltas_table)}, metadata))
+
+    retried(attempt, f"flushing to {table}")
+    return result
+
+
+def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable) -> set[Identity]:
+    """The deltas of an envelope that stay pending: as an earlier try decided, or those that do not fit."""
+    if not exists(lake, table, rest_of(name)):
+        columns = columns_by_name(deltas_table)
+        misfits = [delta for delta in envelope.deltas if not fits(delta, columns)]
+        if not misfits or len(misfits) == len(envelope.deltas):
+            return {identity_of(delta) for delta in misfits}
+        create_rest(lake, table, name, Envelope(envelope.gateway_id, tuple(misfits)))
+    return {identity_of(delta) for delta in read_envelope(lake, table, rest_of(name)).deltas}
+
+
+def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway_id: str, sequence: int) -> FlushResult:
+    done = last_sequence(lake, table, gateway_id)
+    if done is not None and done >= sequence:
+        return FlushResult(table, 0, (), "json")
+    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
+    return FlushResult(table, len(batch), (name,), "json")
+
+
+def is_done(deltas_table: DeltaTable | None, transactions: Mapping[str, int]) -> bool:
+    """Whether there is a commit with one of these transactions."""
+    for application, version in transactions.items():
+        done = transaction_version(deltas_table, application)
+        if done is not None and done >= version:
+            return True
+    return False
+
+
+def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None:
+    for position, delta in enumerate(batch):
+        if delta.table != table:
+            raise DeltaError(f"delta {position} is of table {delta.table!r}, not {table!r}", index=position)
+        check_column_names(tuple(entry.column for entry in delta.columns))
+        if not (delta.has_own_id() if check_ids else _HEX_ID.fullmatch(delta.delta_id)):
+            raise wrong_id(f"the batch for {table}", position, delta)
+
+
+def _check_age(table: str, batch: Sequence[RowDelta], horizon: int | None) -> None:
+    if horizon is None:
+        return
+    for position, delta in enumerate(batch):
+        if delta.hlc < horizon:
+            raise too_old(table, delta.hlc, horizon, position)
+
+
+# Existing ids: a delta that may be in the lake already is looked up by its id, which contains the timestamp, so only
+# files with a range of timestamps around its own can have it. Files that the flushing log wrote are skipped: a log
+# never takes an id twice.
+
+
+@dataclass(frozen=True, slots=True)
 class Holdings:
-    """The files of a table in which ids are looked up; small, so that tasks on other machines can do it too."""
+    """The files of a table in which ids are looked up; small, so that tasks on other machines can do it."""
 
     lake: Lake
     table: str
@@ -103,7 +466,7 @@ class Holdings:
 
 
 def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_id: str | None = None) -> Holdings:
-    """What the lake holds of a table, apart from what this log wrote."""
+    """The files of a table in the lake, without those that this log wrote."""
     files = [] if deltas_table is None else files_of(deltas_table)
     names = envelope_paths(lake, table)
     if log_id is not None:
@@ -113,9 +476,9 @@ def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_
 
 
 def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str, list[int]]:
-    """By file, the rows whose delta stands in an earlier file already; an id with another operation is refused.
+    """By file, the rows whose delta is in an earlier file already; an id with another operation is refused.
 
-    The first 8 bytes of the ids tell which deltas to look at: almost always none.
+    The first 8 bytes of the ids select the deltas to compare: almost always none.
     """
     prefixes = [id_prefixes(_ids_of(lake, table, file)["_delta_id"].combine_chunks()) for file in files]
     values, counts = np.unique(np.concatenate([np.empty(0, np.int64), *prefixes]), return_counts=True)
@@ -138,14 +501,14 @@ def _ids_of(lake: Lake, table: str, file: DataFile) -> pa.Table:
 
 
 def identity_of(delta: RowDelta) -> Identity:
-    """What makes two deltas the same one."""
+    """The identity of a delta."""
     return delta.delta_id, delta.op
 
 
 def unknown(name: str, deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
-    """The deltas of somebody else that are not known, each once; a known id with another operation is refused.
+    """The deltas that are not known, each once; a known id with another operation is refused.
 
-    What a gateway has acknowledged is not refused any more, see `without`: the lake stores both operations then.
+    Deltas that a gateway has acknowledged are not refused, see `without`: the lake then stores both operations.
     """
     seen: dict[str, set[str]] = {}
     for delta_id, op in known:
@@ -154,7 +517,7 @@ def unknown(name: str, deltas: Iterable[RowDelta], known: set[Identity]) -> list
 
 
 def _is_again(name: str, position: int, identity: Identity, seen: dict[str, set[str]]) -> bool:
-    """Whether a delta was seen before; if not, it is now."""
+    """Whether a delta was seen before; it is added to those that were."""
     delta_id, op = identity
     ops = seen.get(delta_id)
     if ops is None:
@@ -177,389 +540,21 @@ def without(deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
 
 
 def _reaches_over(hlcs: Sequence[int], low: int | None, high: int | None) -> bool:
-    """Whether any of the sorted timestamps lies within the bounds."""
+    """Whether any of the sorted timestamps is within the bounds."""
     if low is None or high is None:
         return True
     index = bisect_left(hlcs, low)
     return index < len(hlcs) and hlcs[index] <= high
 
 
-# Everybody who looks ids up before a commit counts this transaction on: of two that looked at the same version one
-# fails and looks again.
-CHECKED = "checked"
-
-_ROWS_PER_FILE = 500_000
-_HEX_ID = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class FlushResult:
-    """What a flush wrote: paths below the table, and how many deltas; nothing if it had been done before."""
-
-    table: str
-    deltas: int
-    files: tuple[str, ...]
-    format: str
-    known: int = 0  # deltas that the lake had already
-    waiting: int = 0  # deltas that no schema takes
-    set_aside: int = 0  # deltas below the retention horizon
-
-    @property
-    def was_done_before(self) -> bool:
-        """Whether this sequence was already in the lake."""
-        return not self.files
-
-
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """A range of a log's records: its last sequence, and when that record arrived."""
-
-    gateway_id: str
-    log_id: str
-    target: int
-    arrival: int
-
-    @property
-    def transactions(self) -> dict[str, int]:
-        """What the lake remembers of it."""
-        return {log_transaction(self.log_id): self.target, arrival_transaction(self.log_id): self.arrival}
-
-
-def log_transaction(log_id: str) -> str:
-    """The application transaction that carries a log's last sequence."""
-    return f"log:{log_id}"
-
-
-def arrival_transaction(log_id: str) -> str:
-    """The application transaction that carries the arrival of that record."""
-    return f"log:{log_id}:arrival"
-
-
-def envelope_transaction(name: str) -> str:
-    """The application transaction that says that an envelope's deltas are in Parquet."""
-    return f"envelope:{name}"
-
-
-def flush(
-    lake: Lake,
-    table: str,
-    deltas: Iterable[RowDelta],
-    *,
-    gateway_id: str,
-    sequence: int,
-    check_ids: bool = True,
-) -> FlushResult:
-    """Append deltas of one table under a counter of the caller's own; a sequence that is in the lake changes nothing.
-
-    With a registered schema they become Parquet, without one a JSON envelope.
-    """
-    batch = tuple(deltas)
-    check_gateway_id(gateway_id)
-    _check_batch(table, batch, check_ids)
-    unknown(f"the batch for {table}", batch, set())  # refuses an id with two operations
-    if not batch:
-        return FlushResult(table, 0, (), "none")
-    if schema_of(load(lake, table, "deltas")) is None:
-        return _flush_envelope(lake, table, batch, gateway_id, sequence)
-    return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
-
-
-def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
-    """Bring one table's deltas of a log's range into the lake, however often it is called for this range."""
-    return _Range(lake, table, deltas, log_range).run()
-
-
-def flush_content(
-    lake: Lake, table: str, deltas: Sequence[RowDelta], gateway_id: str, transaction: str, suffix: str
-) -> FlushResult:
-    """Bring deltas into the lake that may be there already; a table without a schema gets them as an envelope."""
-    _check_batch(table, deltas, check_ids=False)
-    if schema_of(load(lake, table, "deltas")) is not None:
-        return append_checked(lake, table, deltas, gateway_id, {transaction: 1})
-    fresh = unknown(f"the batch for {table}", deltas, holdings_of(lake, table, None).known(deltas))
-    known = len(deltas) - len(fresh)
-    if not fresh:
-        return FlushResult(table, 0, (), "json", known)
-    name = create_envelope(lake, table, Envelope(gateway_id, tuple(fresh)), suffix)
-    return FlushResult(table, len(fresh), (name,), "json", known)
-
-
-def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
-    """Turn what fits of the waiting envelopes into Parquet, each envelope exactly once."""
-    deltas_table, _ = required_table(lake, table)
-    results: list[FlushResult] = []
-    damaged: list[DriftlineError] = []
-    for name in waiting_envelopes(lake, table, deltas_table):
-        try:
-            result = _convert(lake, table, name)
-        except DriftlineError as error:  # one envelope that cannot be read must not hold up the others
-            damaged.append(error)
-        else:
-            results += [result] if result is not None else []
-    if damaged:
-        raise damaged[0]
-    return results
-
-
-def waiting_envelopes(lake: Lake, table: str, deltas_table: DeltaTable | None) -> list[str]:
-    """The envelopes whose deltas are not in this version of the deltas table, without rests of ones that still wait."""
-    names = envelope_paths(lake, table)
-    waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
-    return [name for name in names if name in waiting and not waiting.intersection(origin_of(name))]
-
-
-def append_deltas(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
-) -> FlushResult:
-    """Commit deltas to the deltas table unless its transactions say that it was done before."""
-    written: list[DataFile] = []
-
-    def attempt() -> bool:
-        deltas_table = loaded(lake, table)
-        if is_done(deltas_table, transactions):
-            written.clear()
-            return True
-        _check_age(table, batch, refused_before(deltas_table))
-        if not written:
-            written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
-        return append(deltas_table, Commit(written, (), transactions, details(gateway_id, len(batch))))
-
-    retried(attempt, f"flushing to {table}")
-    files = tuple(file.path for file in written)
-    return FlushResult(table, len(batch) if files else 0, files, "parquet")
-
-
-def append_checked(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
-) -> FlushResult:
-    """Commit those deltas that the lake does not hold yet, in Parquet or in an envelope."""
-    result = FlushResult(table, 0, (), "parquet", known=len(batch))
-
-    def attempt() -> bool:
-        nonlocal result
-        deltas_table = loaded(lake, table)
-        if is_done(deltas_table, transactions):
-            return True
-        fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
-        _check_age(table, fresh, refused_before(deltas_table))
-        files = write_delta_files(lake, table, fresh, gateway_id, every_column(deltas_table))
-        paths = tuple(file.path for file in files)
-        result = FlushResult(table, len(fresh), paths, "parquet", len(batch) - len(fresh))
-        commit = Commit(files, (), {**transactions, **checked(deltas_table)}, details(gateway_id, len(fresh)))
-        return not fresh or append(deltas_table, commit)
-
-    retried(attempt, f"flushing to {table}")
-    return result
-
-
-def checked(deltas_table: DeltaTable | None) -> dict[str, int]:
-    """The transaction of a commit that looked ids up in this version of the table."""
-    return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
-
-
-def details(gateway_id: str, deltas: int) -> JsonObject:
-    """What the log of commits says about a flush."""
-    return {"operation": "flush", "gateway": gateway_id, "deltas": deltas}
-
-
-def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
-    """Whether the table's files can hold a delta: every column known, every value of its type."""
-    for entry in delta.columns:
-        column = columns.get(entry.column)
-        if column is None or not column.accepts(entry.value):
-            return False
-    return True
-
-
-def columns_by_name(deltas_table: DeltaTable) -> dict[str, ColumnSchema]:
-    """Every column that the table's files can hold."""
-    return {column.name: column for column in every_column(deltas_table)}
-
-
-def write_delta_files(
-    lake: Lake,
-    table: str,
-    batch: Sequence[RowDelta],
-    gateway_id: str,
-    columns: Sequence[ColumnSchema],
-    log_id: str | None = None,
-) -> list[DataFile]:
-    """Write deltas as files of bounded length that are still to be committed."""
-    files = []
-    for start in range(0, len(batch), _ROWS_PER_FILE):
-        rows = batch[start : start + _ROWS_PER_FILE]
-        hlcs = [delta.hlc for delta in rows]
-        attempt = attempt_token() if log_id is None else log_attempt(log_id)
-        name = delta_file_name(gateway_id, min(hlcs), max(hlcs), attempt)
-        files.append(write_file(lake, relative(table, "deltas"), name, encode_deltas(rows, columns)))
-    return files
-
-
-class _Range:
-    """One table's deltas of a log's range on their way."""
-
-    def __init__(self, lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> None:
-        self.lake = lake
-        self.table = table
-        self.deltas = deltas
-        self.range = log_range
-        self.suffix = log_suffix(log_range.log_id, log_range.target)
-        self.result = FlushResult(table, 0, (), "none")
-
-    def run(self) -> FlushResult:
-        _check_batch(self.table, self.deltas, check_ids=False)
-        retried(self._attempt, f"flushing to {self.table}")
-        return self.result
-
-    def _attempt(self) -> bool:
-        deltas_table = load(self.lake, self.table, "deltas")
-        if self._is_done(deltas_table):
-            return True
-        holdings = holdings_of(self.lake, self.table, deltas_table, log_id=self.range.log_id)
-        fresh = without(self.deltas, holdings.known(self.deltas))
-        late, timely = split_late(fresh, deltas_table)
-        set_aside(self.lake, self.table, late, deltas_table, self.range.gateway_id, self.suffix)
-        held = self._held(timely, deltas_table)
-        rest = without(timely, held)
-        known = len(self.deltas) - len(fresh)
-        self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
-        return deltas_table is None or schema_of(deltas_table) is None or self._commit(deltas_table, rest)
-
-    def _is_done(self, deltas_table: DeltaTable | None) -> bool:
-        """Whether the lake has the range; records of another log that calls itself the same are no answer."""
-        names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
-        sequence, arrival = (transaction_version(deltas_table, name) for name in names)
-        if sequence is None or sequence < self.range.target:
-            return False
-        if (sequence, arrival) != (self.range.target, self.range.arrival):
-            raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
-        return True
-
-    def _held(self, deltas: Sequence[RowDelta], deltas_table: DeltaTable | None) -> set[Identity]:
-        """What waits in the range's envelope: as an earlier try decided, or what does not fit now."""
-        name = find_envelope(self.lake, self.table, self.suffix)
-        if name is None:
-            columns = None
-            if deltas_table is not None and schema_of(deltas_table) is not None:
-                columns = columns_by_name(deltas_table)
-            misfits = tuple(delta for delta in deltas if columns is None or not fits(delta, columns))
-            if not misfits:
-                return set()
-            name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
-        return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
-
-    def _commit(self, deltas_table: DeltaTable, rest: list[RowDelta]) -> bool:
-        columns, log_id = every_column(deltas_table), self.range.log_id
-        files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
-        transactions = {**self.range.transactions, **checked(deltas_table)}
-        self.result = replace(self.result, files=tuple(file.path for file in files), format="parquet")
-        # Also when nothing is left to add: the transactions say that this range is done.
-        return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
-
-
-def split_late(deltas: Iterable[RowDelta], deltas_table: DeltaTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
-    """The deltas below the retention horizon, which would raise the dead, and the others."""
-    floor = refused_before(deltas_table) or 0
-    late: list[RowDelta] = []
-    timely: list[RowDelta] = []
-    for delta in deltas:
-        (late if delta.hlc < floor else timely).append(delta)
-    return late, timely
-
-
-def set_aside(
-    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: DeltaTable | None, gateway_id: str, suffix: str
-) -> None:
-    """Keep what came too late where it can be looked at; the horizon is part of the name, because it may move."""
-    if late:
-        suffix = f"{suffix}-h{refused_before(deltas_table)}"
-        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), suffix, SET_ASIDE)
-
-
-def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
-    """Put what fits of an envelope into Parquet; None where nothing does. What does not fit waits in another one."""
-    envelope = read_envelope(lake, table, name)
-    transactions = {envelope_transaction(name): 1}
-    result: FlushResult | None = None
-
-    def attempt() -> bool:
-        nonlocal result
-        deltas_table = loaded(lake, table)
-        if is_done(deltas_table, transactions):
-            return True
-        late, timely = split_late(envelope.deltas, deltas_table)
-        rest = _rest_of(lake, table, name, Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
-        if timely and len(rest) == len(timely):
-            return True
-        suffix = name.rpartition("/")[2].removesuffix(".json")
-        set_aside(lake, table, late, deltas_table, envelope.gateway_id, suffix)
-        taken = without(timely, rest)
-        fresh = without(taken, Holdings(lake, table, tuple(files_of(deltas_table))).known(taken))
-        files = write_delta_files(lake, table, fresh, envelope.gateway_id, every_column(deltas_table))
-        paths = tuple(file.path for file in files)
-        result = FlushResult(table, len(fresh), paths, "parquet", len(taken) - len(fresh), len(rest), len(late))
-        words = {**details(envelope.gateway_id, len(fresh)), "envelope": name}
-        return append(deltas_table, Commit(files, (), {**transactions, **checked(deltas_table)}, words))
-
-    retried(attempt, f"flushing to {table}")
-    return result
-
-
-def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable) -> set[Identity]:
-    """What of an envelope stays behind: as an earlier try decided, or what does not fit, written down first."""
-    if not exists(lake, table, rest_of(name)):
-        columns = columns_by_name(deltas_table)
-        misfits = [delta for delta in envelope.deltas if not fits(delta, columns)]
-        if not misfits or len(misfits) == len(envelope.deltas):
-            return {identity_of(delta) for delta in misfits}
-        create_rest(lake, table, name, Envelope(envelope.gateway_id, tuple(misfits)))
-    return {identity_of(delta) for delta in read_envelope(lake, table, rest_of(name)).deltas}
-
-
-def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway_id: str, sequence: int) -> FlushResult:
-    done = last_sequence(lake, table, gateway_id)
-    if done is not None and done >= sequence:
-        return FlushResult(table, 0, (), "json")
-    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
-    return FlushResult(table, len(batch), (name,), "json")
-
-
-def is_done(deltas_table: DeltaTable | None, transactions: Mapping[str, int]) -> bool:
-    """Whether a commit with one of these transactions is there."""
-    for application, version in transactions.items():
-        done = transaction_version(deltas_table, application)
-        if done is not None and done >= version:
-            return True
-    return False
-
-
-def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None:
-    for position, delta in enumerate(batch):
-        if delta.table != table:
-            raise DeltaError(f"delta {position} is of table {delta.table!r}, not {table!r}", index=position)
-        check_column_names(tuple(entry.column for entry in delta.columns))
-        if not (delta.has_own_id() if check_ids else _HEX_ID.fullmatch(delta.delta_id)):
-            raise wrong_id(f"the batch for {table}", position, delta)
-
-
-def _check_age(table: str, batch: Sequence[RowDelta], horizon: int | None) -> None:
-    if horizon is None:
-        return
-    for position, delta in enumerate(batch):
-        if delta.hlc < horizon:
-            raise too_old(table, delta.hlc, horizon, position)
-
-
-# Deltas that wait in envelopes: what a schema takes is folded by every reader, the others are counted.
-#
-# An envelope becomes Parquet when a schema is registered or the table is compacted. A kill can come in between, so
-# readers never rely on it: a table's state holds the deltas of its envelopes from the moment that the schema takes
-# them.
+# Pending deltas in envelopes: readers fold what the schema accepts, the others are counted. An envelope becomes Parquet
+# when a schema is registered or the table is compacted. A kill can happen in between, so readers never rely on it: a
+# table's state has the deltas of its envelopes as soon as the schema accepts them.
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingEnvelope:
-    """An envelope that is not Parquet yet: its name, the row ids of what a fold takes of it, and how many wait on."""
+    """A pending envelope: its name, the row ids of the deltas that a fold takes, and the number of the others."""
 
     name: str
     row_ids: tuple[str, ...]
@@ -567,7 +562,7 @@ class WaitingEnvelope:
 
 
 def envelopes_of(lake: Lake, table: str, deltas_table: DeltaTable | None) -> tuple[WaitingEnvelope, ...]:
-    """The envelopes of a table that are not Parquet yet."""
+    """The pending envelopes of a table."""
     if deltas_table is None or schema_of(deltas_table) is None:
         return ()
     columns, floor = columns_by_name(deltas_table), refused_before(deltas_table)
@@ -581,13 +576,13 @@ def envelopes_of(lake: Lake, table: str, deltas_table: DeltaTable | None) -> tup
 
 
 def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> pa.Table:
-    """What a fold takes of an envelope, as rows of a delta file."""
+    """The deltas of an envelope that a fold takes, as rows of a delta file."""
     by_name = {column.name: column for column in columns}
     return encode_deltas(_taken(read_envelope(lake, table, name).deltas, by_name, floor), columns)
 
 
 def count_waiting(lake: Lake, table: str) -> int:
-    """How many deltas no schema takes; without a schema that is every delta in an envelope."""
+    """The number of deltas that no schema accepts; without a schema every delta in an envelope."""
     deltas_table = load(lake, table, "deltas")
     if schema_of(deltas_table) is None:
         return sum(
@@ -597,17 +592,17 @@ def count_waiting(lake: Lake, table: str) -> int:
 
 
 def count_set_aside(lake: Lake, table: str) -> int:
-    """How many deltas came below the retention horizon and are kept aside."""
+    """The number of deltas below the retention horizon that are set aside."""
     names = envelope_paths(lake, table, SET_ASIDE)
     found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
     return len({delta.delta_id for delta in found})
 
 
 def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowMerge]:
-    """The folded rows of the envelopes that waited at a version of the deltas, whether a schema takes them or not.
+    """The merged rows of the envelopes that were pending at a version of the deltas, with or without a schema.
 
-    Of a log's own envelopes those up to a sequence count, of others those made before a time: what came later reaches
-    clients through the log.
+    Of a log's own envelopes those up to a sequence count, of others those made before a time: later ones reach clients
+    through the log.
     """
     deltas_table = None if version < 0 else load(lake, table, "deltas", version)
     found: dict[str, RowMerge] = {}

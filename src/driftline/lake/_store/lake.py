@@ -1,18 +1,18 @@
-"""Where things lie in a lake, and the file system below it.
+"""The layout of a lake and its file system; timestamps as users write them.
 
     tables/{table}/deltas/{date}/{gateway}/{minHlc}-{maxHlc}-{attempt}.parquet    every delta, a Delta table
     tables/{table}/base/…          one row per live row id, a Delta table
     tables/{table}/deletes/…       equality deletes, a Delta table
-    tables/{table}/state/…         the rows of base with plain columns, for everybody, a Delta table
-    tables/{table}/envelopes/…     deltas that no schema takes yet, as JSON
-    tables/{table}/set-aside/…     deltas that came below the retention horizon, as JSON
+    tables/{table}/state/…         the rows of base with plain columns, for other tools, a Delta table
+    tables/{table}/envelopes/…     deltas that no schema accepts yet, as JSON
+    tables/{table}/set-aside/…     deltas below the retention horizon, as JSON
     tables/{table}/archive/…       where replay starts once a retention horizon is set, a Delta table
-    gateways/…                     which log speaks for which gateway, a Delta table
+    gateways/…                     which log owns which gateway's name, a Delta table
 
 >>> Lake("/data/lake").part("todos", "base")
 '/data/lake/tables/todos/base'
 
-Timestamps as users write them: an hlc in digits, or a time.
+A timestamp is an hlc in digits, or a time.
 
 >>> parse_timestamp("65536000000"), parse_timestamp("1970-01-01T00:16:40Z") >> 16
 (65536000000, 1000000)
@@ -38,44 +38,6 @@ from driftline.errors import LakeError, OptionError
 
 LAST_TIMESTAMP = MAX_HLC
 
-
-def parse_timestamp(text: str, *, first: bool = False) -> int:
-    """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default).
-
-    `first` gives the first hlc of the millisecond instead, for things that begin then.
-    """
-    if text.isdecimal() and text.isascii():
-        hlc = int(text)
-        if hlc <= MAX_HLC:
-            return hlc
-        raise OptionError(f"{text} is not a timestamp: the greatest is {MAX_HLC}", code="invalid_moment")
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise OptionError(
-            f"{text!r} is neither an hlc nor a time such as 2026-11-15T12:00:00Z", code="invalid_moment"
-        ) from error
-    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-    milliseconds = (aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
-    if milliseconds < 0:
-        raise OptionError(f"{text!r} is before 1970", code="invalid_moment")
-    return make_hlc(int(milliseconds), 0 if first else MAX_COUNTER)
-
-
-def timestamp_text(hlc: int) -> str:
-    """An hlc as a time with milliseconds and its counter.
-
-    >>> timestamp_text(65536000001)
-    '1970-01-01T00:16:40.000Z+1'
-    """
-    wall, counter = hlc >> 16, hlc & MAX_COUNTER
-    try:
-        text = datetime.fromtimestamp(wall / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-    except (OverflowError, ValueError):
-        text = f"{wall}ms"
-    return f"{text}+{counter}" if counter else text
-
-
 Part = Literal["deltas", "base", "deletes", "archive", "state"]
 
 _MERGED = "m"  # attempt tokens are hexadecimal
@@ -99,11 +61,11 @@ class Lake:
 
     @property
     def is_local(self) -> bool:
-        """Whether the lake lies on a local path."""
+        """Whether the lake is on a local path."""
         return _URL.match(self.root) is None
 
     def options(self) -> dict[str, str] | None:
-        """The storage options as `deltalake` takes them."""
+        """The storage options for `deltalake`."""
         return dict(self.storage_options) if self.storage_options else delta_options(self.root)
 
     def part(self, table: str, part: Part) -> str:
@@ -129,7 +91,7 @@ class Lake:
         raise LakeError(f"no table {table!r} in this lake (tables: {known})", code="unknown_table", table=table)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory below the root where the store has such things."""
+        """Create a directory below the root where the store has directories."""
         if self.is_local:
             Path(self.root, path).mkdir(parents=True, exist_ok=True)
 
@@ -145,7 +107,7 @@ def attempt_token() -> str:
 
 
 def log_attempt(log_id: str) -> str:
-    """A unique token that says which log wrote a delta file."""
+    """A unique token that names the log that wrote a delta file."""
     return f"{log_id}{secrets.token_hex(4)}"
 
 
@@ -185,12 +147,49 @@ def path_hlcs(path: str) -> tuple[int, int] | None:
     return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None
 
 
+def parse_timestamp(text: str, *, first: bool = False) -> int:
+    """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default).
+
+    `first` gives the first hlc of the millisecond instead, for what starts then.
+    """
+    if text.isdecimal() and text.isascii():
+        hlc = int(text)
+        if hlc <= MAX_HLC:
+            return hlc
+        raise OptionError(f"{text} is not a timestamp: the greatest is {MAX_HLC}", code="invalid_moment")
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise OptionError(
+            f"{text!r} is neither an hlc nor a time such as 2026-11-15T12:00:00Z", code="invalid_moment"
+        ) from error
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    milliseconds = (aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
+    if milliseconds < 0:
+        raise OptionError(f"{text!r} is before 1970", code="invalid_moment")
+    return make_hlc(int(milliseconds), 0 if first else MAX_COUNTER)
+
+
+def timestamp_text(hlc: int) -> str:
+    """An hlc as a time with milliseconds and its counter.
+
+    >>> timestamp_text(65536000001)
+    '1970-01-01T00:16:40.000Z+1'
+    """
+    wall, counter = hlc >> 16, hlc & MAX_COUNTER
+    try:
+        text = datetime.fromtimestamp(wall / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    except (OverflowError, ValueError):
+        text = f"{wall}ms"
+    return f"{text}+{counter}" if counter else text
+
+
 def _store_files(root: str, options: dict[str, str] | None) -> pa_fs.FileSystem:
     """The file system of an object-store URL, through the store that `deltalake` commits with."""
     from deltalake.fs import DeltaStorageHandler
 
     class StoreHandler(DeltaStorageHandler):
-        """Writing is given plain bytes: the store refuses the buffers that pyarrow hands over."""
+        """Writes plain bytes: the store refuses the buffers of pyarrow."""
 
         def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> Any:
             """A stream whose object appears when it is closed."""

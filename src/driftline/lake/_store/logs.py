@@ -1,9 +1,9 @@
-"""What a lake knows of the logs that flush into it (deltas-and-lake §4).
+"""The logs that flush into a lake: claims of gateways' names, positions, and files of other writers.
 
-The Delta table `gateways` says which log speaks for which gateway: one row a gateway, with the ids of the logs that
-spoke for it before. Every claim counts the transaction `claim:{gateway}` on, so that of two claims at once one fails.
-How far a log has come is in the transactions of the tables' commits, and in the names of envelopes where a table has no
-schema yet.
+The Delta table `gateways` says which log owns which gateway's name (deltas-and-lake §4): one row a gateway, with the
+ids of earlier owners. Every claim increments the transaction `claim:{gateway}`, so that of two claims at once one
+fails. The position of a log is in the transactions of the tables' commits, and in the names of envelopes where a table
+has no schema yet.
 """
 
 from __future__ import annotations
@@ -36,74 +36,6 @@ from driftline.lake._store.parquet import DataFile, read_batches, read_file, wri
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, horizon_of
 
-# What came to a table since a version of it, and not from one log: the files that another gateway's clients lack.
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignFiles:
-    """Paths relative to the lake, and how far one has looked with them."""
-
-    version: int
-    envelopes: list[str]
-    files: list[str]
-    archived_below: int | None = None  # deltas up to this timestamp are only in the archived base
-
-
-def foreign_files(lake: Lake, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
-    """Delta files committed after a version and envelopes not looked at, without those that this log wrote."""
-    names = envelope_paths(lake, table)
-    new = [relative(table, "envelopes", name) for name in names if name not in envelopes]
-    deltas_table = load(lake, table, "deltas")
-    if deltas_table is None:
-        return ForeignFiles(version, names, _not_of(log_id, new))
-    latest = deltas_table.version()
-    paths = _added_since(lake, table, version, latest, log_id) if 0 <= version <= latest else None
-    if paths is None:  # the first look, a log that was cleaned up, or a lake that was set back
-        paths = [file.path for file in files_of(deltas_table)]
-    horizon = horizon_of(deltas_table)
-    files = [relative(table, "deltas", path) for path in paths]
-    return ForeignFiles(latest, names, _not_of(log_id, files + new), None if horizon is None else horizon - 1)
-
-
-def deltas_in(lake: Lake, table: str, path: str) -> Iterator[RowDelta]:
-    """The deltas of a file that `foreign_files` named; where it was merged into others, those of all files."""
-    if path.endswith(".json"):
-        yield from read_envelope(lake, table, path.removeprefix(relative(table, "envelopes") + "/")).deltas
-        return
-    deltas_table = loaded(lake, table)
-    columns = every_column(deltas_table)
-    try:
-        yield from _decoded(lake, table, path, columns)
-    except LakeError as error:
-        if error.code != "missing_file":
-            raise
-        for file in files_of(deltas_table):
-            yield from _decoded(lake, table, relative(table, "deltas", file.path), columns)
-
-
-def _decoded(lake: Lake, table: str, path: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
-    for batch in read_batches(lake, path, delta_file_schema(columns)):
-        yield from decode_deltas(batch, table, columns)
-
-
-def _added_since(lake: Lake, table: str, version: int, latest: int, log_id: str) -> list[str] | None:
-    """The files of the commits after a version, None where the table's log does not hold them any more."""
-    paths: list[str] = []
-    for each in range(version + 1, latest + 1):
-        entries = commit_entries(lake, table, "deltas", each)
-        if entries is None:
-            return None
-        if any(entry.get("txn", {}).get("appId") == log_transaction(log_id) for entry in entries):
-            continue
-        adds = (entry["add"] for entry in entries if "add" in entry)
-        paths += [add["path"] for add in adds if add.get("dataChange", True)]
-    return paths
-
-
-def _not_of(log_id: str, paths: list[str]) -> list[str]:
-    return [path for path in paths if not is_written_by(path, log_id)]
-
-
 CLAIMS = "gateways"
 
 _SCHEMA = pa.schema(
@@ -118,33 +50,33 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class LogClaim:
-    """The log that speaks for a gateway, and the ids of those before it, newest first."""
+    """The log that owns a gateway's name, and the ids of those before it, newest first."""
 
     log_id: str
     was: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Every log that ever spoke for the gateway, newest first."""
+        """Every log that ever owned the name, newest first."""
         return self.log_id, *self.was
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """The greatest sequence of a log that the lake holds; the arrival of that record, where a commit carries it."""
+    """The greatest sequence of a log in the lake; the arrival of that record, where a commit has it."""
 
     sequence: int
     arrival: int | None
 
 
 def claim_of(lake: Lake, gateway: str) -> LogClaim | None:
-    """The claim on a gateway's name, or None if nobody made one."""
+    """The claim on a gateway's name, or None."""
     row = _row(lake, load_at(lake, CLAIMS), gateway)
     return None if row is None else LogClaim(row["log_id"], tuple(row["was"]))
 
 
 def take_claim(lake: Lake, gateway: str, claim: LogClaim, before: LogClaim | None) -> bool:
-    """Replace a claim by another one; False if that other one is not there any more."""
+    """Replace the claim `before`; False if the lake has another one by now."""
     check_gateway_id(gateway)
     taken = False
 
@@ -163,18 +95,18 @@ def take_claim(lake: Lake, gateway: str, claim: LogClaim, before: LogClaim | Non
         return taken
 
     retried(attempt, f"claiming gateway {gateway}")
-    # The newest row is the claim: a rival may have made its own right after this one.
+    # The newest row is the claim: another log may have made its own right after this one.
     return taken and claim_of(lake, gateway) == claim
 
 
 def log_position(lake: Lake, log_id: str) -> LogPosition | None:
-    """How far a log has come, over all tables."""
+    """The position of a log, over all tables."""
     marks = [mark for table in lake.tables() for mark in _table_marks(lake, table, log_id)]
     return max(marks, key=lambda mark: (mark.sequence, mark.arrival or 0), default=None)
 
 
 def unnamed_sequence(lake: Lake, gateway: str) -> int | None:
-    """The greatest sequence that a log of the first version flushed: the lake knew it by its gateway's name alone."""
+    """The greatest sequence of a log of the first version, which the lake has by the gateway's name alone."""
     found: list[int] = []
     for table in lake.tables():
         in_parquet = transaction_version(load(lake, table, "deltas"), f"flush:{gateway}")
@@ -209,3 +141,71 @@ def _row(lake: Lake, table: DeltaTable | None, gateway: str) -> JsonObject | Non
 
 def _gateway_of(file: DataFile) -> str:
     return file.path.rsplit("-", 2)[0]
+
+
+# Deltas of other writers: the files that reached a table since a version, and not from one log.
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFiles:
+    """Paths relative to the lake, and the version and envelopes that were inspected."""
+
+    version: int
+    envelopes: list[str]
+    files: list[str]
+    archived_below: int | None = None  # deltas up to this timestamp are only in the archived base
+
+
+def foreign_files(lake: Lake, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
+    """Delta files committed after a version and envelopes not inspected yet, without those that this log wrote."""
+    names = envelope_paths(lake, table)
+    new = [relative(table, "envelopes", name) for name in names if name not in envelopes]
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is None:
+        return ForeignFiles(version, names, _not_of(log_id, new))
+    latest = deltas_table.version()
+    paths = _added_since(lake, table, version, latest, log_id) if 0 <= version <= latest else None
+    if paths is None:  # the first inspection, a cleaned-up log, or a lake that was set back
+        paths = [file.path for file in files_of(deltas_table)]
+    horizon = horizon_of(deltas_table)
+    files = [relative(table, "deltas", path) for path in paths]
+    return ForeignFiles(latest, names, _not_of(log_id, files + new), None if horizon is None else horizon - 1)
+
+
+def deltas_in(lake: Lake, table: str, path: str) -> Iterator[RowDelta]:
+    """The deltas of a file that `foreign_files` named; where it was merged into others, those of all files."""
+    if path.endswith(".json"):
+        yield from read_envelope(lake, table, path.removeprefix(relative(table, "envelopes") + "/")).deltas
+        return
+    deltas_table = loaded(lake, table)
+    columns = every_column(deltas_table)
+    try:
+        yield from _decoded(lake, table, path, columns)
+    except LakeError as error:
+        if error.code != "missing_file":
+            raise
+        for file in files_of(deltas_table):
+            yield from _decoded(lake, table, relative(table, "deltas", file.path), columns)
+
+
+def _decoded(lake: Lake, table: str, path: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
+    for batch in read_batches(lake, path, delta_file_schema(columns)):
+        yield from decode_deltas(batch, table, columns)
+
+
+def _added_since(lake: Lake, table: str, version: int, latest: int, log_id: str) -> list[str] | None:
+    """The files of the commits after a version, None where the table's log does not have them any more."""
+    paths: list[str] = []
+    for each in range(version + 1, latest + 1):
+        entries = commit_entries(lake, table, "deltas", each)
+        if entries is None:
+            return None
+        if any(entry.get("txn", {}).get("appId") == log_transaction(log_id) for entry in entries):
+            continue
+        adds = (entry["add"] for entry in entries if "add" in entry)
+        paths += [add["path"] for add in adds if add.get("dataChange", True)]
+    return paths
+
+
+def _not_of(log_id: str, paths: list[str]) -> list[str]:
+    return [path for path in paths if not is_written_by(path, log_id)]

@@ -1,4 +1,4 @@
-"""Parquet files of the lake: written whole, read with an explicit schema, named when they are damaged."""
+"""Parquet files of the lake: written atomically, read with an explicit schema, named when they are damaged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a Delta table: its path below the table's root and what its statistics say."""
+    """A file of a Delta table: its path below the table's root and its statistics."""
 
     path: str
     size: int
@@ -37,7 +37,7 @@ class DataFile:
     committed_ms: int = 0
 
     def stats(self) -> str:
-        """The statistics as the Delta log holds them."""
+        """The statistics for the Delta log."""
         bounds = {ROW_ID: (self.min_row_id, self.max_row_id), HLC: (self.min_hlc, self.max_hlc)}
         known = {name: pair for name, pair in bounds.items() if pair[0] is not None}
         return json.dumps(
@@ -98,7 +98,7 @@ def row_group_sizes(lake: Lake, path: str) -> list[int]:
 
 
 def conform(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
-    """The table with exactly the wanted columns; another type, or a missing driftline column, is an error."""
+    """The table with exactly the columns of a schema; another type, or a missing driftline column, is an error."""
     arrays = []
     for field in schema:
         index = table.schema.get_field_index(field.name)
@@ -163,7 +163,7 @@ def _as_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedA
 
 
 def _widen(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A struct with exactly the members of `kind`; a member that is not there is null."""
+    """A struct with exactly the members of `kind`; a missing member is null."""
     chunks = [_widen_array(chunk, kind) for chunk in getattr(column, "chunks", [column])]
     return pa.chunked_array(chunks, kind)
 

@@ -1,6 +1,4 @@
-"""Row deltas to the rows of delta files and back.
-
-How a table's columns look in the files: escaped names, Arrow types and the columns that driftline adds.
+"""Rows in the files of a lake: names and types of columns, row deltas as rows and back, rows as JSONL and CSV.
 
 The characters that Delta forbids in names are written as `%XX` and restored on reading.
 
@@ -32,6 +30,9 @@ META_COLUMNS = ("_op", ROW_ID, "_client_id", HLC, "_delta_id", "_columns")
 
 _FORBIDDEN = re.compile(r"[ ,;{}()=%]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
+_EXACT = 1 << 53  # up to here every integer is a double, and Arrow prints it without an exponent, as JavaScript does
+_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9  # within these bounds Arrow prints the shortest digits as JavaScript does
 _ARROW_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_(), "json": pa.string()}
 
 # hlc, client id, and the first 8 bytes of the delta id as an integer that orders like the bytes do
@@ -39,22 +40,22 @@ STAMP = pa.struct([("hlc", pa.int64()), ("client", pa.string()), ("mark", pa.int
 
 
 def escape_name(name: str) -> str:
-    """A column name as it stands in the files."""
+    """The name of a column in the files."""
     return _FORBIDDEN.sub(lambda match: f"%{ord(match.group()):02X}", name)
 
 
 def unescape_name(name: str) -> str:
-    """The column name that a name in the files stands for."""
+    """The column of a name in the files."""
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), name)
 
 
 def escape_columns(columns: Iterable[ColumnSchema]) -> list[str]:
-    """The names of columns as they stand in the files."""
+    """The names of columns in the files."""
     return [escape_name(column.name) for column in columns]
 
 
 def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
-    """The Arrow fields of a table's own columns; the declared type goes along, because json is a string in the file."""
+    """The Arrow fields of a table's own columns, with the declared type, because json is a string in the file."""
     return [
         pa.field(escape_name(column.name), _ARROW_TYPES[column.type], metadata={"driftline.type": column.type})
         for column in columns
@@ -62,7 +63,7 @@ def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
 
 
 def delta_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
-    """Delta files: one row per delta; `_columns` tells an explicit null from an absent column."""
+    """Delta files: one row per delta; `_columns` distinguishes an explicit null from an absent column."""
     return pa.schema(
         [
             pa.field("_op", pa.string(), nullable=False),
@@ -94,7 +95,7 @@ def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
 
 
 def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
-    """Base files: one row per live row id, with the stamps that let an older delta merge rightly."""
+    """Base files: one row per live row id, with the stamps that are needed to merge an older delta."""
     return pa.schema(
         [
             pa.field(ROW_ID, pa.string(), nullable=False),
@@ -105,9 +106,9 @@ def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
 
 
 def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
-    """State files: the rows of a base file for readers who know nothing of driftline, names as they are.
+    """State files: the rows of a base file for any reader of Delta tables, with plain names.
 
-    Without Delta's column mapping, which readers refuse or get wrong: those that we know take any name as it is.
+    Without Delta's column mapping, which some readers refuse or get wrong; they accept any plain name.
     """
     fields = [pa.field(column.name, _ARROW_TYPES[column.type]) for column in columns]
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
@@ -118,126 +119,7 @@ def deletes_file_schema() -> pa.Schema:
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), pa.field("_deleted", STAMP, nullable=False)])
 
 
-# Base rows as lines of JSONL or CSV, made for whole ranges at once; the bytes do not depend on the ranges.
-
-
-_NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
-# Within these bounds Arrow prints the shortest digits without an exponent, as JavaScript does.
-_EXACT_RENDERING = float(1 << 53)
-_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9
-
-
-def json_texts(values: pa.Array, kind: str) -> pa.Array:
-    """The JSON text of every value of a column of a declared type; null becomes `null`."""
-    return pc.fill_null(_TEXTS[kind](values), "null")
-
-
-def string_texts(values: pa.Array) -> pa.Array:
-    """JSON string literals; null stays null."""
-    quoted = pc.binary_join_element_wise('"', values, '"', "")
-    special = pc.fill_null(pc.match_substring_regex(values, _NEEDS_ESCAPE), False)
-    if not pc.any(special).as_py():
-        return quoted
-    escaped = pa.array([string_text(text) for text in values.filter(special).to_pylist()], pa.string())
-    return pc.replace_with_mask(quoted, special, escaped)
-
-
-def number_texts(values: pa.Array) -> pa.Array:
-    """Doubles as JavaScript prints them; null stays null."""
-    numbers: npt.NDArray[np.float64] = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
-    whole = (np.abs(numbers) <= _EXACT_RENDERING) & (numbers == np.trunc(numbers))
-    size = np.abs(numbers)
-    plain = whole | ((size >= _PLAIN_LOW) & (size <= _PLAIN_HIGH))
-    if bool(whole.all()):
-        texts = pc.cast(pa.array(numbers.astype(np.int64)), pa.string())
-    else:
-        texts = pc.cast(pa.array(np.where(whole, 0.5, numbers)), pa.string())
-        integers = pc.cast(pa.array(numbers[whole].astype(np.int64)), pa.string())
-        texts = pc.replace_with_mask(texts, pa.array(whole), integers)
-    if not bool(plain.all()):
-        odd = pa.array([number_text(number) for number in numbers[~plain].tolist()], pa.string())
-        texts = pc.replace_with_mask(texts, pa.array(~plain), odd)
-    return pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts
-
-
-def boolean_texts(values: pa.Array) -> pa.Array:
-    """`true` and `false`; null stays null."""
-    return pc.if_else(values, "true", "false")
-
-
-_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "string": string_texts,
-    "number": number_texts,
-    "boolean": boolean_texts,
-    "json": lambda values: values,
-}
-
-
-def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
-    """One object per row; an absent column is left out, an explicit null is written."""
-    if rows.num_rows == 0:
-        return b""
-    pieces: list[Any] = [f'{{"{ROW_ID}":', string_texts(_one(rows[ROW_ID]))]
-    for column in columns:
-        name = escape_name(column.name)
-        member = pc.binary_join_element_wise(
-            f",{string_text(column.name)}:", json_texts(_one(rows[name]), column.type), ""
-        )
-        pieces.append(pc.if_else(is_set(rows, name), member, ""))
-    lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return _text_bytes(lines)
-
-
-def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
-    """The header line."""
-    import polars as pl  # here and below: identities are rendered by many who write no CSV
-
-    names = [ROW_ID, *(column.name for column in columns)]
-    frame = pl.DataFrame({name: [] for name in names}, schema=dict.fromkeys(names, pl.String))
-    return frame.write_csv(include_header=True).encode()
-
-
-def csv_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
-    """One line per row; null is an empty field, an empty text is `""`."""
-    import polars as pl
-
-    texts = {ROW_ID: _one(rows[ROW_ID])}
-    for column in columns:
-        texts[column.name] = _CSV_TEXTS[column.type](_one(rows[escape_name(column.name)]))
-    frame = pl.DataFrame(pa.table(texts))
-    return frame.write_csv(include_header=False, quote_style="necessary").encode()
-
-
-def plain_table(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
-    """The rows with their own column names and without stamps."""
-    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
-    return pa.table(arrays, names=[ROW_ID, *(column.name for column in columns)])
-
-
-def is_set(rows: pa.Table, name: str) -> pa.Array:
-    """Whether a column is set in each row, by its stamp."""
-    return pc.is_valid(pc.struct_field(_one(rows[STAMPS]), ["columns", name]))
-
-
-def _text_bytes(lines: pa.Array) -> bytes:
-    # The data buffer of a string array is its texts end to end.
-    data = lines.buffers()[2]
-    return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "string": lambda values: values,
-    "number": number_texts,
-    "boolean": boolean_texts,
-    "json": lambda values: values,
-}
-
-
-_EXACT = 1 << 53
+# Row deltas and base rows.
 
 
 def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -> pa.Table:
@@ -290,7 +172,7 @@ def decode_state(rows: pa.Table, columns: Sequence[ColumnSchema]) -> Iterator[tu
 
 
 def file_value(delta: RowDelta, column: ColumnSchema, value: Any) -> Any:
-    """The value as the file holds it."""
+    """The value in the file."""
     if value is None:
         return None
     if not column.accepts(value):
@@ -343,4 +225,118 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "number": plain_number,
     "boolean": lambda value: value,
     "json": lambda value: None if value is None else json.loads(value),
+}
+
+
+# Base rows as lines of JSONL or CSV, many at once; the bytes do not depend on the ranges.
+
+
+def json_texts(values: pa.Array, kind: str) -> pa.Array:
+    """The JSON text of every value of a column of a declared type; null becomes `null`."""
+    return pc.fill_null(_TEXTS[kind](values), "null")
+
+
+def string_texts(values: pa.Array) -> pa.Array:
+    """JSON string literals; null stays null."""
+    quoted = pc.binary_join_element_wise('"', values, '"', "")
+    special = pc.fill_null(pc.match_substring_regex(values, _NEEDS_ESCAPE), False)
+    if not pc.any(special).as_py():
+        return quoted
+    escaped = pa.array([string_text(text) for text in values.filter(special).to_pylist()], pa.string())
+    return pc.replace_with_mask(quoted, special, escaped)
+
+
+def number_texts(values: pa.Array) -> pa.Array:
+    """Doubles as JavaScript prints them; null stays null."""
+    numbers: npt.NDArray[np.float64] = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
+    whole = (np.abs(numbers) <= _EXACT) & (numbers == np.trunc(numbers))
+    size = np.abs(numbers)
+    plain = whole | ((size >= _PLAIN_LOW) & (size <= _PLAIN_HIGH))
+    if bool(whole.all()):
+        texts = pc.cast(pa.array(numbers.astype(np.int64)), pa.string())
+    else:
+        texts = pc.cast(pa.array(np.where(whole, 0.5, numbers)), pa.string())
+        integers = pc.cast(pa.array(numbers[whole].astype(np.int64)), pa.string())
+        texts = pc.replace_with_mask(texts, pa.array(whole), integers)
+    if not bool(plain.all()):
+        odd = pa.array([number_text(number) for number in numbers[~plain].tolist()], pa.string())
+        texts = pc.replace_with_mask(texts, pa.array(~plain), odd)
+    return pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts
+
+
+def boolean_texts(values: pa.Array) -> pa.Array:
+    """`true` and `false`; null stays null."""
+    return pc.if_else(values, "true", "false")
+
+
+_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "string": string_texts,
+    "number": number_texts,
+    "boolean": boolean_texts,
+    "json": lambda values: values,
+}
+
+
+def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
+    """One object per row; an absent column is left out, an explicit null is written."""
+    if rows.num_rows == 0:
+        return b""
+    pieces: list[Any] = [f'{{"{ROW_ID}":', string_texts(one_array(rows[ROW_ID]))]
+    for column in columns:
+        name = escape_name(column.name)
+        member = pc.binary_join_element_wise(
+            f",{string_text(column.name)}:", json_texts(one_array(rows[name]), column.type), ""
+        )
+        pieces.append(pc.if_else(is_set(rows, name), member, ""))
+    lines = pc.binary_join_element_wise(*pieces, "}\n", "")
+    return _text_bytes(lines)
+
+
+def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
+    """The header line."""
+    import polars as pl  # here and below: most callers write no CSV
+
+    names = [ROW_ID, *(column.name for column in columns)]
+    frame = pl.DataFrame({name: [] for name in names}, schema=dict.fromkeys(names, pl.String))
+    return frame.write_csv(include_header=True).encode()
+
+
+def csv_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
+    """One line per row; null is an empty field, an empty text is `""`."""
+    import polars as pl
+
+    texts = {ROW_ID: one_array(rows[ROW_ID])}
+    for column in columns:
+        texts[column.name] = _CSV_TEXTS[column.type](one_array(rows[escape_name(column.name)]))
+    frame = pl.DataFrame(pa.table(texts))
+    return frame.write_csv(include_header=False, quote_style="necessary").encode()
+
+
+def plain_table(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
+    """The rows with their own column names and without stamps."""
+    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
+    return pa.table(arrays, names=[ROW_ID, *(column.name for column in columns)])
+
+
+def is_set(rows: pa.Table, name: str) -> pa.Array:
+    """Whether a column is set in each row, by its stamp."""
+    return pc.is_valid(pc.struct_field(one_array(rows[STAMPS]), ["columns", name]))
+
+
+def _text_bytes(lines: pa.Array) -> bytes:
+    # The data buffer of a string array is its texts end to end.
+    data = lines.buffers()[2]
+    return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "string": lambda values: values,
+    "number": number_texts,
+    "boolean": boolean_texts,
+    "json": lambda values: values,
 }

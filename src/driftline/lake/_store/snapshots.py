@@ -1,6 +1,6 @@
-"""Snapshots: versions of `base` with the versions of deltas and deletes that they pin.
+"""Snapshots: versions of `base` with the versions of deltas and deletes that they pin; the history of loads.
 
-The pins are application transactions of the base commit (metadata goes with log clean-up, transactions stay).
+The pins are application transactions of the base commit (metadata is removed by log clean-up, transactions stay).
 Readers use the pinned versions, never the latest; where a pin is lost, the caller folds in full.
 """
 
@@ -21,192 +21,17 @@ from driftline.lake._store.flush import waiting_envelopes
 from driftline.lake._store.lake import Lake, Part, relative
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import META_COLUMNS, STAMPS, unescape_name
-
-# Which snapshots of a table the lake holds, written into the commits that put them there.
-#
-# Every load is one commit to the deltas table, and that commit carries the whole ledger: a window of timestamps for
-# each snapshot and what was loaded into it. So the ledger cannot disagree with the lake: a lake that was restored,
-# replaced or lost brings its own, and a load that was killed left none (deltas-and-lake §12).
-
+from driftline.lake._store.schemas import GENERATION
 
 LOAD = "load"
-GENERATION = "generation"
-MAX_WINDOWS = 400  # what a commit carries; older snapshots stay in the lake and can no longer be corrected
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One snapshot in the lake: the timestamps that belong to it, and what its state is by.
-
-    Loads are counted: `verified` is the one after which its state was the snapshot, `written` the last one that put
-    deltas into it, `since` the first one with this content.
-    """
-
-    label: str
-    start: int
-    last: int
-    content: str
-    by: str
-    deltas: int = 0
-    verified: int = 0
-    written: int = 0
-    since: int = 0
-
-    def to_wire(self) -> list[Any]:
-        """The window as the log holds it; timestamps are text, because JSON numbers end at 2^53."""
-        counts = [self.deltas, self.verified, self.written, self.since]
-        return [self.label, str(self.start), str(self.last), self.content, self.by, *counts]
-
-    @classmethod
-    def from_wire(cls, entry: Sequence[Any]) -> Window:
-        """A window as the log holds it."""
-        label, start, last, content, by, *counts = entry
-        return cls(label, int(start), int(last), content, by, *counts)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """How far a file of change events was read: so many bytes and their hash; `mark` is its version if that was all."""
-
-    offset: int
-    digest: str
-    mark: str = ""
-
-    def to_wire(self) -> list[Any]:
-        """The position as the log holds it."""
-        return [self.offset, self.digest, self.mark]
-
-
-ReadOffsets = Mapping[str, ReadFile]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadHistory:
-    """The windows of a table in the order of time, and who else wrote to it since the last load.
-
-    `number` counts the loads of all generations, so that two that run at once are noticed. A table that follows change
-    events has no windows; `changes` says how far each of their files was read.
-    """
-
-    windows: tuple[Window, ...] = ()
-    number: int = 0
-    others: frozenset[str] = frozenset()
-    changes: ReadOffsets = field(default_factory=dict)
-    changes_key: tuple[str, ...] = ()  # the columns that rows of change events are known by
-
-    @property
-    def newest(self) -> Window | None:
-        """The window that the state of now belongs to."""
-        return self.windows[-1] if self.windows else None
-
-    def find(self, label: str) -> Window | None:
-        """The window of a snapshot."""
-        return next((window for window in self.windows if window.label == label), None)
-
-    def before(self, start: int) -> Window | None:
-        """The last window that begins before a timestamp."""
-        return next((window for window in reversed(self.windows) if window.start < start), None)
-
-    def after(self, start: int) -> Window | None:
-        """The first window that begins after a timestamp."""
-        return next((window for window in self.windows if window.start > start), None)
-
-    def end_of(self, window: Window) -> int:
-        """The last timestamp that may belong to a window."""
-        following = self.after(window.start)
-        return following.start - 1 if following else MAX_HLC
-
-    def holds(self, label: str, content: str) -> bool:
-        """Whether the state as of a snapshot is this content: it was once, and nothing before it has changed since."""
-        known = self.find(label)
-        return known is not None and known.content == content and self._sound()[self.windows.index(known)]
-
-    def _sound(self) -> list[bool]:
-        """Each window rests on those before it, up to a sound one that held the same when it was verified."""
-        found: list[bool] = []
-        for index, window in enumerate(self.windows):
-            found.append(True)
-            for earlier in range(index - 1, -1, -1):
-                other = self.windows[earlier]
-                if found[earlier] and other.since <= window.verified:
-                    break
-                if other.written > window.verified:
-                    found[index] = False
-                    break
-        return found
-
-    def with_window(self, window: Window) -> LoadHistory:
-        """The ledger after a load that made the state of a window what it says."""
-        number = self.number + 1
-        known = next((other for other in self.windows if other.start == window.start), None)
-        is_same = known is not None and known.content == window.content
-        done = replace(
-            window,
-            verified=number,
-            written=number if window.deltas else known.written if known else 0,
-            since=known.since if known is not None and is_same else number,
-        )
-        windows = sorted([*(other for other in self.windows if other is not known), done], key=lambda each: each.start)
-        return LoadHistory(tuple(windows[-MAX_WINDOWS:]), number)
-
-    def with_changes(self, changes: ReadOffsets, key: Sequence[str]) -> LoadHistory:
-        """The ledger after a load of change events."""
-        return LoadHistory((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
-
-    def to_wire(self) -> JsonObject:
-        """The ledger as a commit carries it."""
-        windows = {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
-        changes = {name: position.to_wire() for name, position in self.changes.items()}
-        return {**windows, "changes": changes, "changes_key": list(self.changes_key)} if changes else windows
-
-
-def load_history(lake: Lake, table: str) -> LoadHistory:
-    """What the newest load of a table wrote down, and who wrote to the table after it."""
-    deltas_table = load(lake, table, "deltas")
-    if deltas_table is None:
-        return LoadHistory()
-    number = int(deltas_table.transaction_version(LOAD) or 0)
-    others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
-    for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
-        if details.get("operation") == LOAD:
-            held = details["ledger"]
-            windows = tuple(Window.from_wire(entry) for entry in held["windows"])
-            changes = {name: ReadFile(*entry) for name, entry in held.get("changes", {}).items()}
-            return LoadHistory(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
-        if details.get("operation") == GENERATION:
-            break
-        if adds_data:
-            others.add(str(details.get("gateway") or "somebody"))
-    return LoadHistory((), number, frozenset(others))
-
-
-def greatest_hlc(lake: Lake, table: str) -> int:
-    """The greatest timestamp that the table's files speak of."""
-    deltas_table = load(lake, table, "deltas")
-    return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
-
-
-def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[JsonObject, bool]]:
-    for version in range(newest, -1, -1):
-        entries = commit_entries(lake, table, "deltas", version)
-        if entries is None:
-            raise LakeError(
-                f"the log of tables/{table}/deltas no longer holds version {version}, so what was loaded is not known: "
-                "--full-refresh loads it anew",
-                code="unknown_lake",
-            )
-        infos = (entry["commitInfo"].get("driftline") for entry in entries if "commitInfo" in entry)
-        details: Any = next(infos, None)
-        adds_data = any(entry["add"].get("dataChange", True) for entry in entries if "add" in entry)
-        yield (details if isinstance(details, dict) else {}), adds_data
-
-
+MAX_WINDOWS = 400  # of one commit; older snapshots stay in the lake and can no longer be corrected
 FOLDED_DELTAS = "compact"  # version of `deltas` that the snapshot folds
 PINNED_DELETES = "compact:deletes"  # version of `deletes` that goes with it
 GREATEST_HLC = "compact:max-hlc"  # greatest hlc among the folded deltas
 FOLDED_GENERATION = "compact:generation"  # generation of the table that the deltas are of
 
 Pins = tuple[int, int, int]
+ReadOffsets = Mapping[str, "ReadFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +53,7 @@ class Snapshot:
         return self.deltas_version, self.deletes_version, self.max_hlc
 
     def covers(self, columns: Sequence[ColumnSchema], lake: Lake, table: str) -> bool:
-        """Whether it can stand for the deltas it folds: no column that these deltas may set has been left out."""
+        """Whether it can replace the deltas it folds: no column that these deltas may set has been left out."""
         missing = {column.name for column in columns} - self.columns
         if not missing:
             return True
@@ -242,10 +67,10 @@ def newest_snapshot(lake: Lake, table: str) -> Snapshot | None:
 
 
 def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: DeltaTable | None) -> Snapshot | None:
-    """The newest snapshot whose greatest hlc is not after `as_of` and whose files are still there."""
+    """The newest snapshot whose greatest hlc is not after `as_of` and whose files still exist."""
     for version in _versions_up_to(lake, table, as_of, base_table):
         snapshot = snapshot_of(lake, table, load(lake, table, "base", version))
-        if snapshot is not None and snapshot.max_hlc <= as_of and _files_are_there(lake, table, snapshot):
+        if snapshot is not None and snapshot.max_hlc <= as_of and _files_exist(lake, table, snapshot):
             return snapshot
     return None
 
@@ -294,7 +119,7 @@ def _versions_up_to(lake: Lake, table: str, as_of: int, base_table: DeltaTable |
             yield version
 
 
-def _files_are_there(lake: Lake, table: str, snapshot: Snapshot) -> bool:
+def _files_exist(lake: Lake, table: str, snapshot: Snapshot) -> bool:
     parts: tuple[tuple[Part, tuple[DataFile, ...]], ...] = (("base", snapshot.base), ("deletes", snapshot.deletes))
     paths = [relative(table, part, file.path) for part, files in parts for file in files]
     return all(info.type == pa_fs.FileType.File for info in lake.files().get_file_info(paths))
@@ -303,3 +128,173 @@ def _files_are_there(lake: Lake, table: str, snapshot: Snapshot) -> bool:
 def _column_names(delta_table: DeltaTable) -> set[str]:
     names = (field.name for field in delta_table.schema().fields)
     return {unescape_name(name) for name in names if name not in META_COLUMNS and name != STAMPS}
+
+
+# The load history: which snapshots were loaded, stored in the commits of the loads (deltas-and-lake §12). Every load is
+# one commit to the deltas table, and that commit has the complete history: a window of timestamps for each snapshot and
+# what was loaded into it. So the history cannot disagree with the lake: a lake that was restored, replaced or lost has
+# its own, and a load that was killed left none.
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One loaded snapshot: the timestamps that belong to it, and its content.
+
+    Loads are counted: `verified` is the one after which its state was the snapshot, `written` the last one that wrote
+    deltas into it, `since` the first one with this content.
+    """
+
+    label: str
+    start: int
+    last: int
+    content: str
+    by: str
+    deltas: int = 0
+    verified: int = 0
+    written: int = 0
+    since: int = 0
+
+    def to_wire(self) -> list[Any]:
+        """The window as plain data; timestamps are text, because JSON numbers end at 2^53."""
+        counts = [self.deltas, self.verified, self.written, self.since]
+        return [self.label, str(self.start), str(self.last), self.content, self.by, *counts]
+
+    @classmethod
+    def from_wire(cls, entry: Sequence[Any]) -> Window:
+        """The window of plain data."""
+        label, start, last, content, by, *counts = entry
+        return cls(label, int(start), int(last), content, by, *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """How far a file of change events was read: so many bytes and their hash; `mark` is its version if that was all."""
+
+    offset: int
+    digest: str
+    mark: str = ""
+
+    def to_wire(self) -> list[Any]:
+        """The position as plain data."""
+        return [self.offset, self.digest, self.mark]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadHistory:
+    """The windows of a table in the order of time, and other writers since the last load.
+
+    `number` counts the loads of all generations, so that two that run at once are noticed. A table that follows change
+    events has no windows; `changes` says how far each of their files was read.
+    """
+
+    windows: tuple[Window, ...] = ()
+    number: int = 0
+    others: frozenset[str] = frozenset()
+    changes: ReadOffsets = field(default_factory=dict)
+    changes_key: tuple[str, ...] = ()  # the columns that rows of change events are known by
+
+    @property
+    def newest(self) -> Window | None:
+        """The window of the current state."""
+        return self.windows[-1] if self.windows else None
+
+    def find(self, label: str) -> Window | None:
+        """The window of a snapshot."""
+        return next((window for window in self.windows if window.label == label), None)
+
+    def before(self, start: int) -> Window | None:
+        """The last window that starts before a timestamp."""
+        return next((window for window in reversed(self.windows) if window.start < start), None)
+
+    def after(self, start: int) -> Window | None:
+        """The first window that starts after a timestamp."""
+        return next((window for window in self.windows if window.start > start), None)
+
+    def end_of(self, window: Window) -> int:
+        """The last timestamp that may belong to a window."""
+        following = self.after(window.start)
+        return following.start - 1 if following else MAX_HLC
+
+    def holds(self, label: str, content: str) -> bool:
+        """Whether the state as of a snapshot has this content: it had once, and no earlier window has changed since."""
+        known = self.find(label)
+        return known is not None and known.content == content and self._sound()[self.windows.index(known)]
+
+    def _sound(self) -> list[bool]:
+        """Each window depends on those before it, back to a sound one with the same content when it was verified."""
+        found: list[bool] = []
+        for index, window in enumerate(self.windows):
+            found.append(True)
+            for earlier in range(index - 1, -1, -1):
+                other = self.windows[earlier]
+                if found[earlier] and other.since <= window.verified:
+                    break
+                if other.written > window.verified:
+                    found[index] = False
+                    break
+        return found
+
+    def with_window(self, window: Window) -> LoadHistory:
+        """The history after the load of a window."""
+        number = self.number + 1
+        known = next((other for other in self.windows if other.start == window.start), None)
+        is_same = known is not None and known.content == window.content
+        done = replace(
+            window,
+            verified=number,
+            written=number if window.deltas else known.written if known else 0,
+            since=known.since if known is not None and is_same else number,
+        )
+        windows = sorted([*(other for other in self.windows if other is not known), done], key=lambda each: each.start)
+        return LoadHistory(tuple(windows[-MAX_WINDOWS:]), number)
+
+    def with_changes(self, changes: ReadOffsets, key: Sequence[str]) -> LoadHistory:
+        """The history after a load of change events."""
+        return LoadHistory((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
+
+    def to_wire(self) -> JsonObject:
+        """The history as plain data."""
+        windows = {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
+        changes = {name: position.to_wire() for name, position in self.changes.items()}
+        return {**windows, "changes": changes, "changes_key": list(self.changes_key)} if changes else windows
+
+
+def load_history(lake: Lake, table: str) -> LoadHistory:
+    """The history in the newest load of a table, and the writers after it."""
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is None:
+        return LoadHistory()
+    number = int(deltas_table.transaction_version(LOAD) or 0)
+    others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
+    for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
+        if details.get("operation") == LOAD:
+            held = details["ledger"]
+            windows = tuple(Window.from_wire(entry) for entry in held["windows"])
+            changes = {name: ReadFile(*entry) for name, entry in held.get("changes", {}).items()}
+            return LoadHistory(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
+        if details.get("operation") == GENERATION:
+            break
+        if adds_data:
+            others.add(str(details.get("gateway") or "somebody"))
+    return LoadHistory((), number, frozenset(others))
+
+
+def greatest_hlc(lake: Lake, table: str) -> int:
+    """The greatest timestamp of the table's delta files."""
+    deltas_table = load(lake, table, "deltas")
+    return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
+
+
+def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[JsonObject, bool]]:
+    for version in range(newest, -1, -1):
+        entries = commit_entries(lake, table, "deltas", version)
+        if entries is None:
+            raise LakeError(
+                f"the log of tables/{table}/deltas no longer holds version {version}, so what was loaded is not known: "
+                "--full-refresh loads it anew",
+                code="unknown_lake",
+            )
+        infos = (entry["commitInfo"].get("driftline") for entry in entries if "commitInfo" in entry)
+        details: Any = next(infos, None)
+        adds_data = any(entry["add"].get("dataChange", True) for entry in entries if "add" in entry)
+        yield (details if isinstance(details, dict) else {}), adds_data

@@ -33,7 +33,7 @@ _SIGN = 1 << 63
 
 
 class ClientRanks:
-    """All client ids of a fold in UTF-16 order; a rank stands for an id."""
+    """All client ids of a fold in UTF-16 order; a rank represents an id."""
 
     def __init__(self, arrays: Iterable[pa.Array]) -> None:
         names: set[str] = set()
@@ -187,7 +187,7 @@ def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
 
 
 def presence_words(named: pa.Array, names: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Which of `names` each list holds, as bits; names that are not asked for are passed over."""
+    """Which of `names` each list contains, as bits; other names are skipped."""
     words = np.zeros((len(named), -(-max(len(names), 1) // _WORD_BITS)), dtype=np.uint64)
     if not names or len(named) == 0:
         return words
@@ -203,7 +203,7 @@ def presence_words(named: pa.Array, names: Sequence[str]) -> npt.NDArray[np.uint
 
 
 def _bits_of_word(names: int, word: int) -> npt.NDArray[np.uint64]:
-    """For each name its bit in a word, 0 if it has none there; one more for names that are not asked for."""
+    """For each name its bit in a word, 0 if it has none there; one more for other names."""
     bits = np.zeros(names + 1, dtype=np.uint64)
     for position in range(word * _WORD_BITS, min(names, (word + 1) * _WORD_BITS)):
         bits[position] = np.uint64(1 << (position % _WORD_BITS))
