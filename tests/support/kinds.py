@@ -35,8 +35,9 @@ def _program(*names: str, path: str | None = None) -> Callable[[], bool]:
     return lambda: any(shutil.which(name, path=path) for name in names)
 
 
-def _postgres(*files: str) -> Callable[[], bool]:
-    return lambda: bool(shutil.which("initdb")) or all(any(Path("/usr/lib/postgresql").glob(file)) for file in files)
+def _of_postgres(file: str) -> Callable[[], bool]:
+    """A file of PostgreSQL: below Debian's folder, or on the path where it is a program."""
+    return lambda: bool(any(Path("/usr/lib/postgresql").glob(f"*/{file}")) or shutil.which(Path(file).name))
 
 
 def _babel() -> bool:
@@ -56,8 +57,8 @@ def _java() -> bool:
 
 TOOLS = {
     "Chromium": Tool(_program("chromium", "chromium-browser", "google-chrome"), "apt-get install -y chromium"),
-    "PostgreSQL": Tool(_postgres("*/bin/initdb"), "apt-get install -y postgresql"),
-    "wal2json": Tool(_postgres("*/lib/wal2json.so"), "apt-get install -y postgresql-15-wal2json"),
+    "PostgreSQL": Tool(_of_postgres("bin/initdb"), "apt-get install -y postgresql"),
+    "wal2json": Tool(_of_postgres("lib/wal2json.so"), "apt-get install -y postgresql-15-wal2json"),
     "nginx": Tool(_program("nginx", path=SYSTEM_PATH), "apt-get install -y nginx-light"),
     "node": Tool(_program("node"), "apt-get install -y nodejs"),
     "Babel": Tool(_babel, "npm install --no-save --no-package-lock @babel/parser"),
@@ -103,8 +104,7 @@ def _names(item: Any) -> Iterable[str]:
 
 
 _FRONT = ("README.md", "CONTRIBUTING.md", "docs/quickstart.md", "docs/stories/*")
-
-_CASES = ("*vectors*", "*_cases*", "*conformance*", "tables/test_fixtures*")
+_CASES = tuple(f"*/test_*{name}.py::*" for name in ("vectors", "cases", "conformance", "fixtures"))
 
 KINDS = (
     Kind("faults", "minutes each: long kills, clusters, thousands of examples", "faults", marks=("faults",)),
@@ -134,9 +134,10 @@ KINDS = (
         marks=("cluster",),
         fixtures=("connect",),
         calls=("StandaloneCluster", "connect_server"),
+        needs=("Java",),
         group="cluster",
     ),
-    Kind("Spark in children", "processes that start a Spark session of their own", "rest", marks=("own_session",)),
+    Kind("Spark in children", "processes with a session of their own", "rest", ("own_session",), needs=("Java",)),
     Kind("Spark", "a Spark session", "rest", ("spark",), ("spark",), needs=("Java",), group="spark"),
     Kind("captured changes", "PostgreSQL with wal2json", "rest", marks=("wal2json",), needs=("wal2json",)),
     Kind("PostgreSQL", "a real database", "rest", marks=("postgres",), needs=("PostgreSQL",)),
@@ -144,6 +145,7 @@ KINDS = (
     Kind("Babel", "JavaScript as Babel parses it", "rest", marks=("babel",), needs=("Babel",)),
     Kind("node", "JavaScript run by node", "rest", marks=("node",), needs=("node",)),
     Kind("kills", "processes that are killed, and full disks", "rest", marks=("kills",)),
+    Kind("cases", "golden cases, conformance cases and test vectors", "quick", paths=_CASES),
     Kind("install", "a wheel that is built and installed", "rest", paths=("packaging/test_wheel.py::*",)),
     Kind("object store", "an S3 emulator", "rest", fixtures=("s3", "s3_process"), calls=("s3_server", "unreliable")),
     Kind("web", "the console, its forms and the compare service, without a browser", "quick", paths=("web/*",)),
@@ -152,7 +154,6 @@ KINDS = (
     Kind("exhaustive", "every rule with every pair of values, large documents", "rest", marks=("exhaustive",)),
     Kind("histories", "many runs of a pipeline, one after the other", "rest", marks=("histories",)),
     Kind("git", "repositories", "quick", paths=("cli/test_git.py::*",), needs=("git",)),
-    Kind("vectors", "golden cases, conformance cases and test vectors", "quick", paths=_CASES),
     Kind("plain", "functions and commands in the test's own process", "quick", paths=("*",)),
 )  # fmt: skip
 
