@@ -17,7 +17,6 @@ import driftline as dl
 from driftline.errors import InputError
 from support.engines import LOCAL_ENGINES
 from support.processes import run_process
-from support.s3 import SETTINGS
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 
