@@ -28,11 +28,12 @@ from driftline.lake._store.snapshots import Pins, Snapshot, pins_of, snapshot_as
 
 ROWS_PER_RANGE = 150_000
 TARGET_FILE_BYTES = 32 << 20
+STATISTICS_LIMIT = 64  # other tools cut strings here: a longer bound is only a prefix
+
 _SMALL_SHARE = 16  # neighbours below target / 16 are folded together
 _BYTES_AT_ONCE = 64 << 20
 _SAMPLED_GROUPS = 24
 _SAMPLED_IDS = 2000  # of each sampled row group
-STATISTICS_LIMIT = 64  # other tools cut strings here: a longer bound is only a prefix
 _ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
 
 Bounds = tuple[str, str]
