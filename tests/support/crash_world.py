@@ -26,10 +26,10 @@ from driftline.errors import GatewayError
 from driftline.lake import Lake, compact, register, verify
 from driftline.lake._read.state import all_deltas, state_rows
 from support.gateways import GATEWAY, Client, Server, delta, token
+from support.processes import PATIENCE, wait_until
 
 TABLES = ("todos", "free")
 ROWS = 30
-PATIENCE = 90.0  # for things that must come about; nothing is measured by it
 # Servers with this much to do are never without a flush and a compaction under way.
 BUSY = (
     *("--rate-limit", "0", "--per-address", "0"),
@@ -220,7 +220,7 @@ class World:
 
     def wait_for_compactions(self, count: int) -> None:
         """Kills may have come before every compaction's end: some must have come to theirs while all goes on."""
-        wait_for(lambda: sum(each["event"] == "compacted" for each in self.all_lines()) >= count, "compactions")
+        wait_until(lambda: sum(each["event"] == "compacted" for each in self.all_lines()) >= count, "compactions")
 
     def all_lines(self) -> list[dict[str, Any]]:
         return [*self.lines, *(line for server in self.servers for line in list(server.lines))]
@@ -238,11 +238,11 @@ class World:
             part.end()
         phone, desk = self.applications
         phone.store.sync()
-        wait_for(lambda: desk.store.pending == 0, "the follower's writes are sent")
+        wait_until(lambda: desk.store.pending == 0, "the follower's writes are sent")
         log, _ = self.servers[0].client("judge", role="admin").pull_all(limit=10_000)
         phone.store.sync()
-        wait_for(lambda: all(len(each.heard) >= len(log) for each in self.listeners), "the feed is read")
-        wait_for(lambda: desk.store.rows("todos") == replayed(log, "todos"), "the follower has caught up")
+        wait_until(lambda: all(len(each.heard) >= len(log) for each in self.listeners), "the feed is read")
+        wait_until(lambda: desk.store.rows("todos") == replayed(log, "todos"), "the follower has caught up")
         fresh = Store(self.folder / "new.db", "new", url=self.servers[-1].url, gateway=GATEWAY, token=token("new"))
         assert fresh.sync().from_snapshot
         self.stores = [phone.store, desk.store, fresh]
@@ -307,13 +307,6 @@ def replayed(log: Iterable[Wire], table: str) -> Rows:
         else:
             rows.setdefault(each["rowId"], {}).update({entry["column"]: entry["value"] for entry in each["columns"]})
     return dict(sorted(rows.items()))
-
-
-def wait_for(is_so: Any, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -57,7 +57,9 @@ class Client:
 
     def __init__(self, url: str, sub: str = "alice", **claims: Any) -> None:
         self.sub = sub
-        self.http = httpx.Client(base_url=url, timeout=30, headers={"Authorization": f"Bearer {token(sub, **claims)}"})
+        self.http = httpx.Client(
+            base_url=url, timeout=PATIENCE, headers={"Authorization": f"Bearer {token(sub, **claims)}"}
+        )
 
     def push(self, *deltas: dict[str, Any], **body: Any) -> httpx.Response:
         content = {"clientId": self.sub, "deltas": list(deltas), **body}
