@@ -41,6 +41,9 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the set, skip those whose programs are not installed, and put long groups first."""
     wanted = config.getoption("--set")
+    twice = [name for name, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:  # a parallel run would run only the first of them, without a word
+        raise pytest.UsageError(f"tests that share an id: {', '.join(twice)}")
     found = [(kinds.kind_of(item), item) for item in items]
     kept = [(kind, item) for kind, item in found if kinds.is_wanted(kind, item, wanted)]
     for kind, item in kept:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -33,13 +33,21 @@ CHECKS = [
 
 
 # A feed has no end that a generated request could wait for.
-@schema.exclude(path_regex="feed$").parametrize()
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
-def test_answers_are_as_documented(case: Any, shared_server: Server) -> None:
+OPERATIONS = {found.ok().label: found.ok() for found in schema.exclude(path_regex="feed$").get_all_operations()}
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_answers_are_as_documented(label: str, shared_server: Server) -> None:
     claims = {"role": "admin", "exp": int(time.time()) + 600}
-    case.call_and_validate(
-        base_url=shared_server.url, headers={"Authorization": f"Bearer {token(**claims)}"}, checks=CHECKS
-    )
+    authorization = {"Authorization": f"Bearer {token(**claims)}"}
+
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+    @given(case=OPERATIONS[label].as_strategy())
+    def ask(case: Any) -> None:
+        case.call_and_validate(base_url=shared_server.url, headers=authorization, checks=CHECKS)
+
+    ask()
 
 
 def test_the_served_document_is_this_one(shared_server: Server) -> None:
