@@ -140,7 +140,7 @@ KINDS = (
     Kind("Spark in children", "processes with a session of their own", "rest", ("own_session",), needs=("Java",)),
     Kind("Spark", "a Spark session", "rest", ("spark",), ("spark",), needs=("Java",), group="spark"),
     Kind("captured changes", "PostgreSQL with wal2json", "rest", marks=("wal2json",), needs=("wal2json",)),
-    Kind("PostgreSQL", "a real database", "rest", marks=("postgres",), needs=("PostgreSQL",)),
+    Kind("PostgreSQL", "a real database", "rest", ("postgres",), (), ("postgres_server",), needs=("PostgreSQL",)),
     Kind("nginx", "the recipe for a proxy", "rest", marks=("nginx",), needs=("nginx",)),
     Kind("Babel", "JavaScript as Babel parses it", "rest", marks=("babel",), needs=("Babel",)),
     Kind("node", "JavaScript run by node", "rest", marks=("node",), needs=("node",)),

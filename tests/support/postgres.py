@@ -99,10 +99,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _program(name: str) -> str:
+    # Links are followed: the account that runs the server may not enter the folder of a link.
     found = shutil.which(name) or next(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
     if found is None:
         pytest.skip(f"needs {name}, of the package postgresql")
-    return found
+    return os.path.realpath(found)
 
 
 def _run(name: str, *arguments: str, check: bool = True) -> None:
