@@ -63,6 +63,9 @@ class Console:
 
     def warm_up(self) -> None:
         """Do in the background what the first look would wait for: compiled templates, and Polars for the index."""
+        # Polars imports thread pools, which register an exit handler; an interpreter that is ending refuses that, and a
+        # console that is stopped right after its start would print the traceback of this thread.
+        import concurrent.futures.thread  # noqa: F401
 
         def work() -> None:
             compile_templates()
