@@ -99,11 +99,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _program(name: str) -> str:
-    # Links are followed: the account that runs the server may not enter the folder of a link.
-    found = shutil.which(name) or next(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
+    # Debian's own folder first: what the PATH has there are links, which another account may not be able to follow.
+    found = next(map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None) or shutil.which(name)
     if found is None:
         pytest.skip(f"needs {name}, of the package postgresql")
-    return os.path.realpath(found)
+    return found
 
 
 def _run(name: str, *arguments: str, check: bool = True) -> None:
