@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from support.processes import run_process
-from support.terminals import ROOT, on_terminal, plain
+from support.terminals import ROOT, left_on_screen, on_terminal, plain
 
 CUSTOMERS = ROOT / "examples/customers"
 DIFF = ["diff", str(CUSTOMERS / "monday.csv"), str(CUSTOMERS / "tuesday.csv"), "--key", "id", "--no-progress"]
@@ -54,3 +57,29 @@ def test_control_characters_and_markup_are_shown_harmlessly(tmp_path: Path) -> N
     code, screen = on_terminal(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id"], 100)
     assert code == 1
     assert "·[31m[bold]evil[/bold]␊" in "\n".join(plain(screen))
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_progress_of_a_slow_diff_leaves_the_answer_whole(columns: int) -> None:
+    """B arrives on a pipe over two seconds, after which bars are drawn."""
+    out, into = os.pipe()
+    sender = threading.Thread(target=_send_slowly, args=(into, (CUSTOMERS / "tuesday.csv").read_bytes()))
+    sender.start()
+    command = ["diff", str(CUSTOMERS / "monday.csv"), "-", "--key", "id", "--engine", "vectorized"]
+    code, output = on_terminal(command, columns, stdin=out)
+    sender.join()
+    os.close(out)
+    assert code == 1
+    assert "100%" in output, "a bar was drawn"
+    screen = left_on_screen(output, columns)
+    without_bars = left_on_screen(on_terminal([*DIFF, "--engine", "vectorized"], columns)[1], columns)
+    assert screen[0].startswith("monday.csv → - ")
+    assert screen[1:] == without_bars[1:]
+
+
+def _send_slowly(pipe: int, content: bytes) -> None:
+    half = len(content) // 2
+    with open(pipe, "wb", buffering=0) as out:
+        out.write(content[:half])
+        time.sleep(2.3)  # longer than what draws nothing
+        out.write(content[half:])

@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from driftline.core import Progress, Tracker
 
@@ -42,28 +43,66 @@ def say(message: str) -> None:
 def progress_bar(*, show: bool | None = None) -> Iterator[Tracker]:
     """A tracker whose phases are drawn on stderr once they last longer than two seconds.
 
-    `show` forces the bar on or off; by default it is drawn on a terminal only.
+    `show` forces the bar on or off; by default it is drawn on a terminal only. Bars end before words: whatever is
+    written to stdout inside the block first removes the bar from the screen, and none is drawn after it.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield Tracker()
         return
-    drawing = _Drawing()
+    drawing, stdout = _Drawing(), sys.stdout
+    if stdout.isatty():
+        sys.stdout = cast(TextIO, _AnswerStream(stdout, drawing))
     try:
         yield Tracker(drawing.update)
     finally:
+        sys.stdout = stdout
         drawing.stop()
 
 
+class _AnswerStream:
+    """A stream that ends a drawing before the first write; `buffer` is the same for bytes."""
+
+    def __init__(self, stream: Any, drawing: _Drawing) -> None:
+        self._stream = stream
+        self._drawing = drawing
+
+    def write(self, content: Any) -> int:
+        """Write text or bytes, on a screen without bars."""
+        self._drawing.stop()
+        written: int = self._stream.write(content)
+        return written
+
+    def writelines(self, lines: Any) -> None:
+        """Write several texts or byte strings."""
+        for line in lines:
+            self.write(line)
+
+    @property
+    def buffer(self) -> _AnswerStream:
+        """The stream below, for bytes."""
+        return _AnswerStream(self._stream.buffer, self._drawing)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _Drawing:
-    """Turns progress records into rich bars."""
+    """Turns progress records into rich bars, until it is stopped."""
 
     def __init__(self) -> None:
         self._bar: Bar | None = None
         self._tasks: dict[str, TaskID] = {}
         self._started = time.monotonic()
+        self._stopped = False
+        self._lock = Lock()  # records come from any thread
 
     def update(self, record: Progress) -> None:
-        """Draw a record, unless the work started just now."""
+        """Draw a record, unless the work started just now or the answer is being written."""
+        with self._lock:
+            if not self._stopped:
+                self._draw(record)
+
+    def _draw(self, record: Progress) -> None:
         if self._bar is None:
             if time.monotonic() - self._started < QUIET_SECONDS:
                 return
@@ -82,9 +121,11 @@ class _Drawing:
         )
 
     def stop(self) -> None:
-        """Leave the terminal as it was."""
-        if self._bar is not None:
-            self._bar.stop()
+        """Leave the terminal as it was, for good."""
+        with self._lock:
+            self._stopped = True
+            if self._bar is not None:
+                self._bar.stop()
 
 
 def make_bar() -> Bar:
@@ -99,6 +140,7 @@ def make_bar() -> Bar:
         TextColumn("{task.fields[eta]}"),
         console=stderr_console(),
         transient=True,
+        redirect_stdout=False,  # it would send the answer to stderr
     )
 
 
