@@ -30,6 +30,10 @@ def test_the_same_vectors() -> None:
     assert int(output.split("# pass ")[1].split()[0]) >= 18
 
 
+def test_stores_in_memory_and_in_a_file() -> None:
+    assert "# fail 0" in run_node("store.test.js")
+
+
 def test_both_clients_on_one_gateway(server: Server) -> None:
     schema = [{"name": name, "type": "json"} for name in ("title", "done", "x", "y", "z", "text")]
     admin = server.client("ops", role="admin")

@@ -39,7 +39,7 @@ export class Gateway {
     }
   }
 
-  /** The state of all rows, page by page: `{ rows, cursor, serverHlc }`; a page without its end is asked for again. */
+  /** The state of all rows, page by page: `{ rows, cursor, serverHlc, … }`; a page without its end is asked for again. */
   async *snapshot(limit = 5000) {
     let start = { limit };
     while (true) {
@@ -123,7 +123,8 @@ function parsePage(text) {
   const lines = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
   const [first, last] = [lines[0], lines.at(-1)];
   if (!first?.page || !last?.end) throw new GatewayError("a snapshot page without its end", "unexpected_answer");
-  return { rows: lines.slice(1, -1), serverHlc: first.page.serverHlc, next: last.end.next, cursor: last.end.cursor };
+  const { serverHlc, serverTime, types } = first.page;
+  return { rows: lines.slice(1, -1), serverHlc, serverTime, types, next: last.end.next, cursor: last.end.cursor };
 }
 
 /** The blocks of an event stream: what stands between two blank lines. */

@@ -4,5 +4,6 @@ export { Clock, ClockDriftError } from "./clock.js";
 export { extract } from "./extraction.js";
 export { RowFold, merge } from "./merging.js";
 export { Gateway, GatewayError } from "./gateway.js";
+export { IndexedDbStorage } from "./indexeddb_storage.js";
 export { MemoryStorage } from "./storage.js";
 export { Store } from "./store.js";

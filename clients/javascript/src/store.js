@@ -3,82 +3,148 @@
 
 import { Clock } from "./clock.js";
 import { extract } from "./extraction.js";
+import { checkFilters, exactValues, orderBy, passes } from "./filters.js";
 import { Gateway, GatewayError } from "./gateway.js";
-import { canonicalJson } from "./identity.js";
+import { canonicalJson, deltaId } from "./identity.js";
 import { RowFold } from "./merging.js";
-import { MemoryStorage } from "./storage.js";
+import { MemoryStorage, keyText, visible } from "./storage.js";
+import { Tabs, otherTab } from "./tabs.js";
+import { checkNames, toWire } from "./values.js";
 
 const BATCH = 500;
-const LONGEST_WAIT_MS = 30000;
+const BATCH_BYTES = 8 << 20;
+const SCAN = 1000;
+const RESTAMPS = 5; // a round
+const SMALLEST_OFFSET_MS = 2000;
 // Refusals that no second try can change.
 const FINAL = ["VALIDATION_ERROR", "SCHEMA_ERROR", "TOO_OLD", "PAYLOAD_TOO_LARGE"];
 const PASSING = ["unreachable", "BACKPRESSURE_ERROR", "OVERLOADED", "RATE_LIMITED", "CLOCK_DRIFT", "unexpected_answer"];
 
 export class Store {
-  /** Open a store; `storage` brings back what an earlier one saved, `gateway` is what `Gateway` takes. */
-  static async open({ clientId, storage = new MemoryStorage(), wall = Date.now, ...gateway }) {
-    const store = new Store(clientId, storage, wall, gateway);
-    const saved = await storage.load();
-    if (saved !== null) store.restore(saved);
+  /**
+   * Open a store. `storage` brings back what an earlier one saved; `indexes` names columns that queries ask for by
+   * value, `{ table: [column, …] }`; `types` exact columns before the first sync; the rest is what `Gateway` takes.
+   */
+  static async open({ clientId, storage = new MemoryStorage(), wall = Date.now, indexes = {}, types = null, ...gateway }) {
+    await storage.open(indexes);
+    const store = new Store(clientId, storage, wall, indexes, gateway);
+    try {
+      await store.begin(types);
+    } catch (error) {
+      await store.close();
+      throw error;
+    }
     return store;
   }
 
-  constructor(clientId, storage, wall, gateway) {
+  constructor(clientId, storage, wall, indexes, gateway) {
     this.clientId = clientId;
     this.storage = storage;
-    this.clock = new Clock(wall);
-    this.cursor = null;
-    this.confirmed = new Map();
-    this.queue = [];
-    this.refused = [];
+    this.wall = wall;
+    this.indexes = indexes;
     this.gateway = gateway.url ? new Gateway({ ...gateway, clientId }) : null;
-    this.listeners = new Set();
+    this.subscribers = new Set();
     this.turn = Promise.resolve(); // one sync at a time
+    this.wake = new Set(); // followers that send what is written
   }
 
-  /** Set columns of a row, which is made if it is not there; the others stay. Seen at once, sent by `sync`. */
+  async begin(types) {
+    await this.storage.update({}, ({ meta }) => {
+      if (meta.clientId !== undefined && meta.clientId !== this.clientId) {
+        throw new GatewayError(`this store belongs to client ${meta.clientId}`, "other_client");
+      }
+      return { meta: { clientId: this.clientId, ...(types === null ? {} : { types: { ...types, ...meta.types } }) } };
+    });
+    if (this.storage.shared) {
+      this.tabs = new Tabs(this.storage.name, (keys) => this.hear(keys));
+      await this.tabs.join(this.storage);
+    }
+  }
+
+  /** Stop, and let another tab or process have the storage. */
+  async close() {
+    await this.turn;
+    await this.tabs?.close();
+    await this.storage.close();
+  }
+
+  // --- writing and reading ---
+
+  /** Set columns of a row, which is made if it is not there; the others stay. Saved when this returns, sent by `sync`. */
   async put(table, rowId, columns) {
-    const before = this.get(table, rowId);
-    await this.enqueue(table, rowId, before, { ...before, ...columns });
+    checkNames(table, rowId, columns);
+    await this.enqueue(table, rowId, (before, types) => ({ ...before, ...toWire(columns, types) }));
   }
 
   /** Delete a row; one that is not there stays so. */
   async delete(table, rowId) {
-    const before = this.get(table, rowId);
-    if (before !== null) await this.enqueue(table, rowId, before, null);
+    checkNames(table, rowId);
+    await this.enqueue(table, rowId, () => null);
   }
 
   /** A row's columns, null where it is not. */
-  get(table, rowId) {
-    const held = this.confirmed.get(key(table, rowId));
-    const waiting = this.queue.filter((delta) => delta.table === table && delta.rowId === rowId);
-    if (held === undefined && waiting.length === 0) return null;
-    const fold = held === undefined ? new RowFold() : RowFold.fromPlain(held);
-    waiting.forEach((delta) => fold.add(delta));
-    return fold.state();
+  async get(table, rowId) {
+    const [record] = await this.storage.read([[table, rowId]]);
+    return structuredClone(visible(record));
   }
 
-  /** Every row of a table by its id, in order of the ids. */
-  rows(table) {
-    const prefix = key(table, "");
-    const known = [...this.confirmed.keys()].filter((each) => each.startsWith(prefix)).map((each) => parts(each)[1]);
-    const waiting = this.queue.filter((delta) => delta.table === table).map((delta) => delta.rowId);
-    const found = [...new Set([...known, ...waiting])].sort().map((rowId) => [rowId, this.get(table, rowId)]);
-    return Object.fromEntries(found.filter(([, row]) => row !== null));
+  /** Every row of a table, as a Map by id, in order of the ids. */
+  async rows(table) {
+    return this.query(table);
+  }
+
+  /**
+   * Rows of a table as a Map by id: those that pass all filters `{ column, op, value }` of `where`, with the meaning that
+   * filters have in sync rules; in order of the ids, or by `order: { column, descending }`; at most `limit`.
+   */
+  async query(table, { where = [], order = null, limit = Infinity } = {}) {
+    checkFilters(where);
+    const most = order === null ? limit : Infinity;
+    const found = [];
+    for await (const [rowId, columns] of this.candidates(table, where)) {
+      if (found.length >= most) break;
+      if (columns !== null && passes(columns, where)) found.push([rowId, structuredClone(columns)]);
+    }
+    if (order !== null) found.sort(orderBy(order.column, order.descending ?? false));
+    return new Map(found.slice(0, limit));
   }
 
   /** Writes that the gateway has not confirmed yet. */
-  get pending() {
-    return this.queue.length;
+  async pending() {
+    return this.storage.count();
   }
 
   /** Writes that the gateway refused for good: `{ delta, code, message }`, oldest first. */
-  rejected() {
-    return [...this.refused];
+  async rejected() {
+    return this.storage.rejected();
   }
 
-  /** Send what waits and fetch what is new; throws where the gateway cannot be reached, and nothing is lost. */
+  /** Forget the list of refused writes. */
+  async forgetRejected() {
+    await this.storage.update({}, () => ({ rejectedClear: true }));
+  }
+
+  /**
+   * Call `listener` with a list of changes `{ table, rowId, columns }` after they are saved, whoever made them; columns is
+   * null where the row is gone or passes the filters no longer. Returns a function that ends it.
+   */
+  subscribe({ table, rowId = null, where = [] }, listener) {
+    checkFilters(where);
+    const subscriber = { table, rowId, where, listener, news: null };
+    this.subscribers.add(subscriber);
+    return () => this.subscribers.delete(subscriber);
+  }
+
+  // --- syncing ---
+
+  /** Whether this tab is the one that syncs; always true outside a browser. */
+  get isLeader() {
+    return this.tabs === undefined || this.tabs.isLeader;
+  }
+
+  /** Send what waits and fetch what is new; throws what could not be sent, after fetching, and nothing is lost. */
   sync() {
+    if (!this.isLeader) return Promise.reject(otherTab());
     const round = this.turn.then(() => this.round());
     this.turn = round.catch(() => {});
     return round;
@@ -86,6 +152,7 @@ export class Store {
 
   /** Every change as it happens; writes are sent as they are made meanwhile. `signal` ends it. */
   async *follow({ signal } = {}) {
+    if (!this.isLeader) yield* this.watch(signal);
     let pause = 1000;
     while (!signal?.aborted) {
       try {
@@ -94,20 +161,23 @@ export class Store {
         yield* this.listen(signal);
         await sleep(200, signal);
       } catch (error) {
-        if (!PASSING.includes(error.code)) throw error;
-        await sleep(pause * (0.5 + Math.random() / 2), signal);
-        pause = Math.min(pause * 2, 30000);
+        if (error.code === "other_tab") yield* this.watch(signal);
+        else if (!PASSING.includes(error.code)) throw error;
+        else {
+          yield* error.report?.changes ?? [];
+          await sleep(pause * (0.5 + Math.random() / 2), signal);
+          pause = Math.min(pause * 2, 30000);
+        }
       }
     }
   }
 
-  // --- syncing ---
-
   async round() {
     if (this.gateway === null) throw new GatewayError("a store is synced with a gateway: give url", "no_gateway");
     const report = { pushed: 0, rejected: 0, pulled: 0, fromSnapshot: false, changes: [] };
-    await this.pushWaiting(report);
-    if (this.cursor === null) await this.beginAnew(report);
+    const failed = await this.pushWaiting(report).then(() => null, (error) => error);
+    if (failed?.code === "unreachable") throw failed;
+    if ((await this.cursor()) === null) await this.beginAnew(report);
     try {
       await this.pull(report);
     } catch (error) {
@@ -115,34 +185,41 @@ export class Store {
       await this.beginAnew(report);
       await this.pull(report);
     }
+    if (failed !== null) throw Object.assign(failed, { report });
     return report;
   }
 
   async pushWaiting(report) {
     let size = BATCH;
-    let waited = 0;
-    while (this.queue.length > 0) {
-      const batch = this.queue.slice(0, size);
+    let restamps = 0;
+    for (let batch = await this.oldest(size); batch.length > 0; batch = await this.oldest(size)) {
       try {
-        await this.gateway.push(batch);
-        await this.confirm(batch);
+        const answer = await this.gateway.push(batch.map(([, delta]) => delta));
+        report.changes.push(...(await this.confirm(batch, answer)));
         report.pushed += batch.length;
         size = BATCH;
       } catch (error) {
-        if (error.code === "CLOCK_DRIFT") waited += await waitForClock(error, waited);
-        else if (!FINAL.includes(error.code)) throw error;
-        else {
-          const refused = refusedPosition(error, batch.length);
-          if (refused === null) size = Math.floor(batch.length / 2); // no single write is named: look for it
-          else report.changes.push(await this.reject(batch[refused], error, report));
-        }
+        if (error.code === "CLOCK_DRIFT" && error.serverTime !== undefined && restamps++ < RESTAMPS) {
+          report.changes.push(...(await this.restamp(batch, error)));
+        } else if (isFinal(error)) {
+          const positions = refusedPositions(error, batch.length);
+          if (positions === null) size = Math.floor(batch.length / 2); // no write is named: look for it
+          else report.changes.push(...(await this.reject(positions.map((i) => batch[i]), error, report)));
+        } else throw error;
       }
     }
   }
 
+  async oldest(size) {
+    const entries = await this.storage.queued(size);
+    let bytes = 0;
+    const end = entries.findIndex(([, delta]) => (bytes += JSON.stringify(delta).length) > BATCH_BYTES);
+    return end < 0 ? entries : entries.slice(0, Math.max(end, 1));
+  }
+
   async pull(report) {
     for (let hasMore = true; hasMore; ) {
-      const after = this.cursor;
+      const after = await this.cursor();
       const page = (await this.gateway.pull(after).next()).value;
       const changes = await this.take(page, after);
       hasMore = page.hasMore || changes === null; // null: a follower was quicker, go on behind it
@@ -153,26 +230,31 @@ export class Store {
 
   /** Replace all confirmed rows by a snapshot; what waits stays. */
   async beginAnew(report) {
-    const rows = new Map();
+    const folds = new Map();
     let end = null;
     try {
       for await (const page of this.gateway.snapshot()) {
-        for (const { table, rowId, ...fold } of page.rows) rows.set(key(table, rowId), fold);
+        for (const { table, rowId, ...fold } of page.rows) folds.set(keyText(table, rowId), [table, rowId, fold]);
         end = page;
       }
     } catch (error) {
       if (error.code !== "NOT_FOUND") throw error;
       for await (const page of this.gateway.pull(null)) {
-        foldInto(rows, page.deltas);
+        for (const delta of page.deltas) {
+          const [, , fold = null] = folds.get(keyText(delta.table, delta.rowId)) ?? [];
+          folds.set(keyText(delta.table, delta.rowId), [delta.table, delta.rowId, joined(fold, [delta])]);
+        }
         end = page;
       }
     }
-    const touched = [...new Set([...this.confirmed.keys(), ...rows.keys()])];
-    const changes = await this.changing(touched, async () => {
-      this.confirmed = rows;
-      this.cursor = end.cursor;
-      this.clock.observe(end.serverHlc);
-      await this.save({ rows: [...rows], replace: true });
+    const changes = await this.step({ all: true }, ({ meta, rows, queue }) => {
+      for (const [, { table, rowId }] of queue) {
+        if (!folds.has(keyText(table, rowId))) folds.set(keyText(table, rowId), [table, rowId, null]);
+      }
+      const waiting = byKey(queue);
+      const made = [...folds].map(([text, [table, rowId, fold]]) => [table, rowId, record(fold, waiting.get(text))]);
+      const gone = [...rows.keys()].filter((text) => !folds.has(text)).map((text) => [...parts(text), undefined]);
+      return { rows: made, gone, replace: true, meta: this.seenOf(meta, end) };
     });
     report.changes.push(...changes);
     report.fromSnapshot = true;
@@ -183,48 +265,88 @@ export class Store {
    * taken, where the store stands elsewhere meanwhile: a page behind a snapshot that it does not follow would leave a gap.
    */
   async take(page, after) {
-    if (this.cursor !== after) return null;
-    const touched = page.deltas.map((delta) => key(delta.table, delta.rowId));
-    return this.changing([...new Set(touched)], async () => {
-      const rows = foldInto(this.confirmed, page.deltas);
-      this.cursor = page.cursor;
-      this.clock.observe(page.serverHlc);
-      await this.save({ rows });
+    let isNext = true;
+    const deltas = groups(page.deltas);
+    const changes = await this.step({ keys: keysOf(page.deltas) }, ({ meta, rows }) => {
+      isNext = (meta.cursor ?? null) === after;
+      if (!isNext) return null;
+      const made = [...deltas].map(([text, [{ table, rowId }]]) => {
+        const { fold = null, seen = null, waiting = 0 } = rows.get(text) ?? {};
+        const both = seen === null ? null : joined(seen, deltas.get(text));
+        return [table, rowId, { fold: joined(fold, deltas.get(text)), seen: both, waiting }];
+      });
+      return { rows: made, meta: this.seenOf(meta, page) };
+    });
+    return isNext ? changes : null;
+  }
+
+  /** Writes that the gateway has: confirmed, but for those that left the rows out of sight. */
+  confirm(batch, answer) {
+    const hidden = new Set(answer.hidden ?? []);
+    const numbers = new Set(batch.map(([number]) => number));
+    const shown = groups(batch.filter((_, i) => !hidden.has(i)).map(([, delta]) => delta));
+    return this.step({ keys: keysOf(batch.map(([, delta]) => delta)), queue: true }, ({ meta, rows, queue }) => {
+      const waiting = byKey(queue.filter(([number]) => !numbers.has(number)));
+      const made = [...rows].map(([text, held]) => {
+        const fold = joined(held?.fold ?? null, shown.get(text) ?? []);
+        return [...parts(text), record(fold, waiting.get(text))];
+      });
+      // The clock is observed with pages, not here: rows of others may lie between.
+      return { rows: made, queueRemove: [...numbers], meta: { offset: this.offsetOf(meta, answer) } };
     });
   }
 
-  async confirm(batch) {
-    const rows = foldInto(this.confirmed, batch);
-    this.queue = this.queue.filter((delta) => !batch.includes(delta));
-    await this.save({ rows, queue: this.queue });
+  async reject(entries, error, report) {
+    const numbers = new Set(entries.map(([number]) => number));
+    const refused = entries.map(([, delta]) => ({ delta, code: error.code, message: error.message }));
+    report.rejected += entries.length;
+    return this.step({ keys: keysOf(entries.map(([, delta]) => delta)), queue: true }, ({ rows, queue }) => {
+      const waiting = byKey(queue.filter(([number]) => !numbers.has(number)));
+      const made = [...rows].map(([text, held]) => [...parts(text), record(held?.fold ?? null, waiting.get(text))]);
+      return { rows: made, queueRemove: [...numbers], rejectedAdd: refused };
+    });
   }
 
-  async reject(delta, error, report) {
-    this.queue = this.queue.filter((each) => each !== delta);
-    this.refused.push({ delta, code: error.code, message: error.message });
-    report.rejected += 1;
-    await this.save({ queue: this.queue, rejected: this.refused });
-    return { table: delta.table, rowId: delta.rowId, columns: this.get(delta.table, delta.rowId) };
+  /**
+   * This machine's clock was ahead of the gateway's: every write from the first refused one on is stamped anew by the
+   * gateway's time, in the order in which they were made. A refused write is in no log, so its id means nothing to anybody.
+   */
+  restamp(batch, error) {
+    const first = Math.min(...(error.positions ?? [0]));
+    const from = batch[first][0];
+    const previous = first > 0 ? BigInt(batch[first - 1][1].hlc) : 0n;
+    const offset = BigInt(Math.trunc(error.serverTime - this.wall()));
+    const now = BigInt(Math.trunc(error.serverTime)) << 16n;
+    return this.step({ from }, ({ meta, rows, queue }) => {
+      const earlier = queue.filter(([number]) => number < from);
+      const later = queue.filter(([number]) => number >= from);
+      let last = previous;
+      const stamped = later.map(([, delta]) => {
+        const shifted = BigInt(delta.hlc) + (offset << 16n);
+        last = largest(shifted < now ? shifted : now, last + 1n);
+        const anew = { ...delta, hlc: String(last) };
+        return { ...anew, deltaId: deltaId(anew) };
+      });
+      const waiting = byKey([...earlier, ...stamped.map((delta) => [Infinity, delta])]);
+      const made = [...rows].map(([text, held]) => [...parts(text), record(held?.fold ?? null, waiting.get(text))]);
+      const clock = String(largest(last, BigInt(meta.observed ?? 0)));
+      const changed = { clock, offset: this.offsetOf(meta, error) };
+      return { rows: made, queueRemove: later.map(([number]) => number), queueAdd: stamped, meta: changed };
+    });
   }
 
   async *listen(signal) {
     const ended = new AbortController();
     const stop = () => ended.abort();
     signal?.addEventListener("abort", stop);
-    const news = [];
-    let wake = () => {};
-    const tell = (item) => {
-      news.push(item);
-      wake();
-    };
-    const written = () => tell({ kind: "written" });
-    this.listeners.add(written);
-    let position = this.cursor;
-    const reading = this.readFeed(ended.signal, tell);
+    const news = new Mailbox();
+    const written = () => news.post({ kind: "written" });
+    this.wake.add(written);
+    let position = await this.cursor();
+    const reading = this.readFeed(position, ended.signal, news);
     try {
       while (!signal?.aborted) {
-        while (news.length === 0) await new Promise((resolve) => (wake = resolve));
-        const { kind, data, error } = news.shift();
+        const { kind, data, error } = await news.next();
         if (kind === "deltas") {
           const changes = await this.take(data, position);
           if (changes === null) return; // the application has synced by itself: listen from where it stands
@@ -235,22 +357,22 @@ export class Store {
         else return;
       }
     } finally {
-      this.listeners.delete(written);
+      this.wake.delete(written);
       signal?.removeEventListener("abort", stop);
       stop();
       await reading;
     }
   }
 
-  async readFeed(signal, tell) {
+  async readFeed(cursor, signal, news) {
     try {
-      for await (const { event, data } of this.gateway.feed(this.cursor, signal)) {
+      for await (const { event, data } of this.gateway.feed(cursor, signal)) {
         if (event !== "deltas") break; // the position is gone: the next round begins anew
-        tell({ kind: "deltas", data });
+        news.post({ kind: "deltas", data });
       }
-      tell({ kind: "ended" });
+      news.post({ kind: "ended" });
     } catch (error) {
-      tell({ kind: "ended", error: error.code === "MUST_REFETCH" ? null : error });
+      news.post({ kind: "ended", error: error.code === "MUST_REFETCH" ? null : error });
     }
   }
 
@@ -262,85 +384,211 @@ export class Store {
     return report.changes;
   }
 
+  /** What other tabs change, until this one has the lead. */
+  async *watch(signal) {
+    const news = new Mailbox();
+    const heard = (changes) => news.post({ changes });
+    const stop = () => news.post({ changes: [], isOver: true });
+    const subscriber = { table: null, rowId: null, where: [], listener: heard, news: null };
+    this.subscribers.add(subscriber);
+    signal?.addEventListener("abort", stop);
+    this.tabs.elected.then(stop);
+    try {
+      for (let over = signal?.aborted ?? false; !over; ) {
+        const { changes, isOver } = await news.next();
+        yield* changes;
+        over = isOver ?? false;
+      }
+    } finally {
+      this.subscribers.delete(subscriber);
+      signal?.removeEventListener("abort", stop);
+    }
+  }
+
   // --- inside ---
 
-  async enqueue(table, rowId, before, after) {
-    const hlc = this.clock.now();
-    const delta = extract(before, after, { table, rowId, clientId: this.clientId, hlc });
-    if (delta === null) return;
-    this.queue = [...this.queue, delta];
-    await this.save({ queue: this.queue });
-    this.listeners.forEach((listener) => listener());
+  async enqueue(table, rowId, after) {
+    const text = keyText(table, rowId);
+    await this.step({ keys: [[table, rowId]] }, ({ meta, rows }) => {
+      const { fold = null, seen = null, waiting = 0 } = rows.get(text) ?? {};
+      const clock = new Clock(() => this.wall() + (meta.offset ?? 0), meta.clock ?? 0);
+      const before = visible(rows.get(text));
+      const written = after(before, meta.types?.[table]);
+      const delta = extract(before, written, { table, rowId, clientId: this.clientId, hlc: clock.now() });
+      if (delta === null) return null;
+      const made = { fold, seen: joined(seen ?? fold, [delta]), waiting: waiting + 1 };
+      return { rows: [[table, rowId, made]], queueAdd: [delta], meta: { clock: String(clock.last) } };
+    });
+    this.wake.forEach((wake) => wake());
   }
 
-  async changing(keys, work) {
-    const look = () => keys.map((each) => this.get(...parts(each)));
-    const before = look();
-    await work();
-    const after = look();
-    const differs = (_, i) => canonicalJson(before[i]) !== canonicalJson(after[i]);
-    const changes = keys.map((each, i) => ({ table: parts(each)[0], rowId: parts(each)[1], columns: after[i] }));
-    return changes.filter(differs);
-  }
-
-  save({ rows, ...step }) {
-    const plain = rows?.map(([each, fold]) => [...parts(each), fold]);
-    const meta = { cursor: this.cursor, clock: String(this.clock.last), clientId: this.clientId };
-    return this.storage.save({ ...step, meta, ...(plain ? { rows: plain } : {}) });
-  }
-
-  restore({ meta, confirmed, queue, rejected }) {
-    if (meta.clientId && meta.clientId !== this.clientId) {
-      throw new GatewayError(`this store belongs to client ${meta.clientId}`, "other_client");
+  async *candidates(table, where) {
+    const indexed = where.find((each) => this.indexes[table]?.includes(each.column) && exactValues(each) !== null);
+    if (indexed !== undefined) {
+      const ids = await Promise.all(exactValues(indexed).map((text) => this.storage.find(table, indexed.column, text)));
+      const sorted = [...new Set(ids.flat())].sort();
+      const records = await this.storage.read(sorted.map((rowId) => [table, rowId]));
+      for (const [i, rowId] of sorted.entries()) yield [rowId, visible(records[i])];
+      return;
     }
-    this.cursor = meta.cursor ?? null;
-    this.clock.observe(meta.clock ?? 0);
-    this.confirmed = new Map(confirmed.map(([table, rowId, fold]) => [key(table, rowId), fold]));
-    this.queue = [...queue];
-    this.refused = [...rejected];
+    for (let after = null, page = null; page === null || page.length === SCAN; after = page.at(-1)?.[0]) {
+      page = await this.storage.scan(table, after, SCAN);
+      for (const [rowId, held] of page) yield [rowId, visible(held)];
+    }
+  }
+
+  async cursor() {
+    return (await this.storage.meta()).cursor ?? null;
+  }
+
+  /** One atomic step; the rows that look different after it, which subscribers and other tabs are told. */
+  async step(request, decide) {
+    let changes = [];
+    await this.storage.update(request, (found) => {
+      const step = decide(found);
+      if (step === null) return null;
+      const { gone = [], ...written } = step;
+      const differs = ([table, rowId, made]) => !same(visible(found.rows.get(keyText(table, rowId))), visible(made));
+      changes = [...written.rows, ...gone].filter(differs).map(([table, rowId, made]) => {
+        const before = visible(found.rows.get(keyText(table, rowId)));
+        return { table, rowId, columns: visible(made), before };
+      });
+      return written;
+    });
+    this.notify(changes);
+    if (changes.length > 0) this.tabs?.tell(changes.map(({ table, rowId }) => [table, rowId]));
+    return changes.map(({ table, rowId, columns }) => ({ table, rowId, columns: structuredClone(columns) }));
+  }
+
+  /** Subscribers are called once for all that is told within one turn of the event loop. */
+  notify(changes) {
+    for (const subscriber of this.subscribers) {
+      const news = changes.flatMap((change) => interesting(change, subscriber));
+      if (news.length === 0) continue;
+      if (subscriber.news === null) {
+        subscriber.news = [];
+        queueMicrotask(() => {
+          const told = subscriber.news;
+          subscriber.news = null;
+          if (this.subscribers.has(subscriber)) subscriber.listener(told);
+        });
+      }
+      subscriber.news.push(...news);
+    }
+  }
+
+  /** Another tab has changed rows. */
+  async hear(keys) {
+    this.wake.forEach((wake) => wake());
+    if (this.subscribers.size === 0) return;
+    const records = await this.storage.read(keys);
+    this.notify(keys.map(([table, rowId], i) => ({ table, rowId, columns: visible(records[i]) })));
+  }
+
+  /** What an answer with a position says about the gateway: cursor, clock, offset, types. */
+  seenOf(meta, { cursor, serverHlc, serverTime, types }) {
+    const observed = largest(BigInt(meta.observed ?? 0), BigInt(serverHlc));
+    const clock = String(largest(BigInt(meta.clock ?? 0), observed));
+    const known = types === undefined ? {} : { types: { ...meta.types, ...types } };
+    return { cursor, clock, observed: String(observed), offset: this.offsetOf(meta, { serverTime }), ...known };
+  }
+
+  /** How far the gateway's clock is from this machine's, in milliseconds; small differences count as none. */
+  offsetOf(meta, { serverTime }) {
+    if (serverTime === undefined) return meta.offset ?? 0;
+    const offset = Math.trunc(serverTime - this.wall());
+    return Math.abs(offset) > SMALLEST_OFFSET_MS ? offset : 0;
   }
 }
 
-function key(table, rowId) {
-  return `${table}\u0000${rowId}`; // a table's name has no such character
+/** Things that arrive while nobody waits, and the other way round. */
+class Mailbox {
+  constructor() {
+    this.items = [];
+    this.wake = () => {};
+  }
+
+  post(item) {
+    this.items.push(item);
+    this.wake();
+  }
+
+  async next() {
+    while (this.items.length === 0) await new Promise((resolve) => (this.wake = resolve));
+    return this.items.shift();
+  }
 }
 
-function parts(each) {
-  const end = each.indexOf("\u0000");
-  return [each.slice(0, end), each.slice(end + 1)];
+function interesting({ table, rowId, columns, before }, wanted) {
+  if (wanted.table !== null && wanted.table !== table) return [];
+  if (wanted.rowId !== null && wanted.rowId !== rowId) return [];
+  const isIn = columns !== null && passes(columns, wanted.where);
+  const wasIn = before === undefined || (before !== null && passes(before, wanted.where)); // undefined: not known
+  return isIn || wasIn ? [{ table, rowId, columns: isIn ? structuredClone(columns) : null }] : [];
 }
 
-/** Fold deltas into rows; the entries that changed. */
-function foldInto(rows, deltas) {
-  const folds = new Map();
+function joined(plain, deltas) {
+  if (deltas.length === 0) return plain;
+  const fold = plain === null ? new RowFold() : RowFold.fromPlain(plain);
+  deltas.forEach((delta) => fold.add(delta));
+  return fold.toPlain();
+}
+
+function record(fold, waiting = []) {
+  return { fold, seen: waiting.length === 0 ? null : joined(fold, waiting), waiting: waiting.length };
+}
+
+function keysOf(deltas) {
+  return deltas.map(({ table, rowId }) => [table, rowId]);
+}
+
+function groups(deltas) {
+  const found = new Map();
   for (const delta of deltas) {
-    const each = key(delta.table, delta.rowId);
-    if (!folds.has(each)) folds.set(each, rows.has(each) ? RowFold.fromPlain(rows.get(each)) : new RowFold());
-    folds.get(each).add(delta);
+    const text = keyText(delta.table, delta.rowId);
+    if (!found.has(text)) found.set(text, []);
+    found.get(text).push(delta);
   }
-  const changed = [...folds].map(([each, fold]) => [each, fold.toPlain()]);
-  changed.forEach(([each, plain]) => rows.set(each, plain));
-  return changed;
+  return found;
 }
 
-function refusedPosition(error, count) {
-  const named = /deltas\[([0-9]+)\]/.exec(error.message);
-  if (named !== null && Number(named[1]) < count) return Number(named[1]);
-  return count === 1 ? 0 : null;
+function byKey(queue) {
+  return groups(queue.map(([, delta]) => delta));
 }
 
-/** This machine's clock is ahead of the gateway's: wait until the oldest writes are not in its future. */
-async function waitForClock(error, waited) {
-  const told = /is ([0-9]+)ms ahead \(max drift: ([0-9]+)ms\)/.exec(error.message);
-  const wait = (told ? Number(told[1]) - Number(told[2]) : 1000) + 50;
-  if (waited + wait > LONGEST_WAIT_MS) throw error;
-  await sleep(wait);
-  return wait;
+function parts(text) {
+  const end = text.indexOf("\u0000");
+  return [text.slice(0, end), text.slice(end + 1)];
+}
+
+function same(one, other) {
+  return one === other || canonicalJson(one) === canonicalJson(other);
+}
+
+function largest(one, other) {
+  return one > other ? one : other;
+}
+
+function isFinal(error) {
+  return FINAL.includes(error.code) || (error.code === "FORBIDDEN" && error.positions !== undefined);
+}
+
+/** The positions in a batch that a refusal names; a batch of one needs no name. */
+function refusedPositions(error, count) {
+  const named = (error.positions ?? []).filter((position) => Number.isInteger(position) && position >= 0 && position < count);
+  if (named.length > 0) return named;
+  return count === 1 ? [0] : null;
 }
 
 function sleep(ms, signal) {
+  if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const timer = setTimeout(done, ms);
+    function done() {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    }
+    signal?.addEventListener("abort", done);
   });
 }
