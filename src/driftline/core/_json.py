@@ -10,9 +10,11 @@ code unit.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any  # a text, a number, a boolean, null, a list or an object of these
@@ -199,3 +201,51 @@ def _javascript_order(keys: Iterable[str]) -> list[str]:
 
 def _is_array_index(key: str) -> bool:
     return _ARRAY_INDEX.match(key) is not None and int(key) <= _LARGEST_ARRAY_INDEX
+
+
+# JSON of which every number keeps its digits.
+_MOST_ZEROS = 100  # as many digits as the largest decimals of Arrow have, and some more
+
+
+def exact_number(text: str) -> float | Decimal:
+    """A number of JSON that is no integer: the double, if that is the number, else every digit.
+
+    >>> exact_number("1.50"), exact_number("12345678901234567.89")
+    (1.5, Decimal('12345678901234567.89'))
+    """
+    number = float(text)
+    if repr(number) == text:
+        return number
+    exact = Decimal(text)
+    return number if math.isfinite(number) and Decimal(repr(number)) == exact else exact
+
+
+def exact_loads(text: str | bytes) -> Json:
+    """The value of a JSON text; a number that no double is becomes a `Decimal`."""
+    return json.loads(text, parse_float=exact_number)
+
+
+def exact_dumps(value: Json) -> str:
+    """The compact JSON text of a value that `exact_loads` gave."""
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(exact_dumps, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{exact_dumps(name)}:{exact_dumps(member)}' for name, member in value.items())}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def decimal_text(value: Decimal) -> str:
+    """A number without trailing zeros, with an exponent only where it would have many zeros.
+
+    >>> decimal_text(Decimal("1.50")), decimal_text(Decimal("1E+2")), decimal_text(Decimal("1E+400"))
+    ('1.5', '100', '1e+400')
+    """
+    if not value.is_finite():
+        return '"NaN"' if value.is_nan() else '"Infinity"' if value > 0 else '"-Infinity"'
+    digits = max(1, len(value.as_tuple().digits))
+    short = value.normalize(Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN))
+    if not short:
+        return "0"
+    return f"{short:f}" if abs(short.adjusted()) <= _MOST_ZEROS else f"{short:e}"
