@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
+import json
 import sqlite3
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import driftline as dl
+
+UTC = datetime.UTC
 
 A = [{"id": 1, "name": "Ann", "n": 1.5}, {"id": 2, "name": "Bob", "n": None}, {"id": 3, "name": "Cy", "n": 2.0}]
 B = [{"id": 1, "name": "Ann", "n": 1.5}, {"id": 3, "name": "Cyd", "n": 2.0}, {"id": 4, "name": "Di", "n": 4.0}]
@@ -97,7 +102,126 @@ def test_values_of_python_and_numpy() -> None:
     assert not dl.diff([row], [{**row, "d": "2024-05-01", "m": 1.5}])
     frame = pd.DataFrame({"x": [1, 2]}, index=pd.Index(["a", "b"], name="key"))
     assert next(iter(dl.diff(frame, frame)))["columns_a"] == ["key", "x"]
-    assert next(iter(dl.diff(pd.DataFrame({"x": [1]}, index=["a"]), pd.DataFrame({"x": [1]}))))["columns_a"] == ["x"]
+    with pytest.raises(dl.InputError, match=r"has no name and is not 0…n-1: give reset_index\(\)"):
+        dl.assert_equal(pd.DataFrame({"x": [1]}, index=["a"]), pd.DataFrame({"x": [1]}, index=["b"]))
+    assert not dl.diff(pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [1]}, index=[0]))
+
+
+LONG, OTHER = decimal.Decimal("12345678901234567.89"), decimal.Decimal("12345678901234567.88")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (LONG, OTHER),
+        (decimal.Decimal("1e400"), decimal.Decimal("1e401")),
+        ([LONG], [OTHER]),
+        (uuid.UUID(int=1), uuid.UUID(int=2)),
+        (datetime.timedelta(seconds=1), datetime.timedelta(seconds=1.5)),
+        ({1, 2}, {1, 3}),
+        (Colour.RED, "blue"),
+        ({"on": datetime.date(2024, 5, 1)}, {"on": datetime.date(2024, 5, 2)}),
+        (decimal.Decimal("Infinity"), decimal.Decimal("NaN")),
+        ([float("nan")], [None]),
+        (2**80, 2**80 + 1),
+    ],
+)
+def test_ordinary_values_are_compared_exactly(a: object, b: object) -> None:
+    assert dl.diff([{"id": 1, "v": a}], [{"id": 1, "v": b}], key="id").stats["rows_changed"] == 1
+    assert not dl.diff([{"id": 1, "v": a}], [{"id": 1, "v": a}], key="id")
+
+
+def test_long_numbers_keep_their_digits_as_keys_and_in_results(tmp_path: Path) -> None:
+    rows = [{"id": LONG, "v": 1}, {"id": OTHER, "v": 2}]
+    assert not dl.diff(rows, rows, key="id")
+    with pytest.raises(dl.TableError, match=r'Duplicate key in A: \{"id":12345678901234567.89\}'):
+        dl.diff([rows[0], rows[0]], rows, key="id")
+    result = dl.diff(rows[:1], rows[1:], key="id")
+    assert [event["key"]["id"] for event in list(result)[1:-1]] == [OTHER, LONG]
+    for name in ("changes.csv", "changes.md", "changes.html", "changes.json"):
+        result.write(tmp_path / name)
+        assert "12345678901234567.89" in (tmp_path / name).read_text(), name
+
+
+@pytest.mark.parametrize(("a", "b"), [("12345678901234567.89", "12345678901234567.88"), ("1e400", "1e401")])
+@pytest.mark.parametrize("form", ["t.jsonl", "t.json"])
+def test_numbers_of_json_files_are_exact(tmp_path: Path, a: str, b: str, form: str) -> None:
+    files = []
+    for side, text in (("a", a), ("b", b)):
+        (tmp_path / side).mkdir()
+        line = f'{{"id":1,"v":{text},"w":[{text}]}}'
+        files.append(tmp_path / side / form)
+        files[-1].write_text(f"[{line}]" if form.endswith("json") else line + "\n")
+    (changed,) = list(dl.diff(*files, key="id"))[1:-1]
+    assert changed["changed"] == ["v", "w"]
+    assert not dl.diff(files[0], files[0], key="id")
+    same = tmp_path / f"same-{form}"
+    same.write_text(files[0].read_text().replace("1e400", "10E+399").replace("567.89", "567.8900"))
+    assert not dl.diff(files[0], same, key="id")
+
+
+def test_an_instant_is_the_same_in_every_zone() -> None:
+    oslo = datetime.timezone(datetime.timedelta(hours=2))
+    a, b = datetime.datetime(2024, 5, 1, 12, tzinfo=UTC), datetime.datetime(2024, 5, 1, 14, tzinfo=oslo)
+    assert not dl.diff([{"id": 1, "t": a}], [{"id": 1, "t": b}], key="id")
+    assert not dl.diff([{"id": 1, "t": a}], pl.DataFrame({"id": [1], "t": [b]}), key="id")
+
+
+def dated_cursor() -> sqlite3.Cursor:
+    database = sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES)
+    database.execute("CREATE TABLE t (id INTEGER, day [cursor date])")
+    database.execute("INSERT INTO t VALUES (1, '2024-05-01')")
+    return database.execute("SELECT * FROM t")
+
+
+def test_objects_that_no_column_type_fits() -> None:
+    sqlite3.register_converter("cursor date", lambda text: datetime.date.fromisoformat(text.decode()))
+    assert not dl.diff(dated_cursor(), [{"id": 1, "day": datetime.date(2024, 5, 1)}], key="id")
+    mixed = pd.DataFrame({"id": [1, 2], "v": [1, "a"]})
+    assert dl.diff(mixed, mixed.assign(v=[1, "b"]), key="id").stats["rows_changed"] == 1
+    sparse = pd.DataFrame({"id": [1, 2], "v": pd.arrays.SparseArray([0, 1])})
+    assert dl.diff(sparse, pd.DataFrame({"id": [1, 2], "v": [0, 1]}), key="id").stats["rows_unchanged"] == 2
+    months = [duckdb.connect().sql(f"SELECT 1 AS id, INTERVAL {count} MONTH AS v") for count in (2, 3)]
+    assert dl.diff(*months, key="id").stats["rows_changed"] == 1
+    wide = [pa.table({"id": [1], "v": pa.array([LONG], pa.decimal256(60, scale))}) for scale in (2, 4)]
+    assert not dl.diff(*wide, key="id")
+    runs = pa.table({"id": [1, 2], "v": pa.RunEndEncodedArray.from_arrays([2], [7])})
+    assert not dl.diff(runs, [{"id": 1, "v": 7}, {"id": 2, "v": 7}], key="id")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([{"id": 1, "c": 1j}], 'column "c" holds a complex'),
+        (pd.DataFrame({"id": [1, 2], "c": [1j, 2]}), 'column "c" holds a complex'),
+        (pd.Series([1]), r"a pandas Series is no table: give to_frame\(\)"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns are called 'a'"),
+        (pd.DataFrame({"id": [1]}, index=pd.Index([1], name="id")), "the index and a column are both called 'id'"),
+        (pl.DataFrame({"c": pl.Series([object()], dtype=pl.Object)}), 'column "c" holds a object'),
+    ],
+)
+def test_objects_that_are_refused_say_why(given: object, words: str) -> None:
+    with pytest.raises(dl.InputError, match=words) as raised:
+        dl.diff(given, given)
+    assert raised.value.code == "unsupported_input"
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 0.5}, {"key": 0}, {"normalize": {"a": 3}}, {"rename": [1]}])
+def test_options_of_a_wrong_type_are_refused(options: dict) -> None:
+    with pytest.raises(dl.DriftlineError) as raised:
+        dl.diff(A, B, **options)
+    assert raised.value.code == "invalid_option"
+
+
+def test_arrow_files_of_polars(tmp_path: Path) -> None:
+    for name, text in (("a", "a"), ("b", "c")):
+        pl.DataFrame({"id": [1], "name": [text], "tags": [[text]]}).write_ipc(tmp_path / f"{name}.arrow")
+    (changed,) = list(dl.diff(tmp_path / "a.arrow", tmp_path / "b.arrow", key="id"))[1:-1]
+    assert json.loads(json.dumps(changed["after"])) == {"id": 1, "name": "c", "tags": ["c"]}
 
 
 def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -117,7 +241,6 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path) -> None:
         dl.diff(tmp_path / "missing.csv", A)
 
 
-UTC = datetime.UTC
 VALUES = {
     "i": (st.sampled_from([None, 0, -1, 7, 2**31 - 1]), [pl.Int32, pl.Int64, pl.Float64]),
     "f": (st.sampled_from([None, 0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300]), [pl.Float32, pl.Float64]),

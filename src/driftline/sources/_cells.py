@@ -14,16 +14,30 @@ import re
 import secrets
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from itertools import islice
+from json.encoder import encode_basestring
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import Location, Workspace, atomic_write, io_errors, is_url, read_object
+from driftline.core import (
+    Location,
+    Workspace,
+    atomic_write,
+    decimal_text,
+    exact_loads,
+    io_errors,
+    is_url,
+    read_object,
+)
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import take_records
@@ -39,36 +53,129 @@ _SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
 
 
 def json_text(value: object) -> str:
-    """The text of a single Python value, as SQLite and JSON Lines contain them.
+    """The exact text of a single Python value; raises `TypeError` for one that has none.
 
-    >>> json_text(1), json_text("a"), json_text(float("nan")), json_text(b"\\x01")
-    ('1', '"a"', '"NaN"', '"01"')
+    >>> json_text(1), json_text("a"), json_text(float("nan")), json_text(b"\\x01"), json_text(Decimal("1.50"))
+    ('1', '"a"', '"NaN"', '"01"', '1.5')
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
-    if isinstance(value, bytes):
-        return f'"{value.hex()}"'
-    if isinstance(value, float) and value == 0:
-        return "0.0"
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return _SURROGATE.sub(_escaped, text)
+    known = _TEXTS.get(type(value))
+    return _other_text(value) if known is None else known(value)
+
+
+def _string_text(value: str) -> str:
+    text = encode_basestring(value)
+    return text if text.isascii() else _SURROGATE.sub(_escaped, text)
 
 
 def _escaped(half: re.Match[str]) -> str:
     return f"\\u{ord(half[0]):04x}"
 
 
+def _float_text(value: float) -> str:
+    if not math.isfinite(value):
+        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    return float.__repr__(value) if value else "0.0"
+
+
+def _datetime_text(value: datetime) -> str:
+    """As a column of times has it: in UTC where there is a zone, without trailing zeros."""
+    in_utc = value if value.tzinfo is None else value.astimezone(UTC)
+    text = in_utc.replace(tzinfo=None).isoformat()
+    return f'"{_without_zeros(text)}{"" if value.tzinfo is None else "Z"}"'
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0") if "." in text else text
+
+
+def _duration_text(value: timedelta) -> str:
+    micros = abs(value) // timedelta(microseconds=1)
+    seconds = _without_zeros(f"{micros // 10**6}.{micros % 10**6:06d}").rstrip(".")
+    return f'"{"-" if value < timedelta() else ""}PT{seconds}S"'
+
+
+def _interval_text(value: Any) -> str:
+    """Months, days and nanoseconds, which have no common length."""
+    return f'"P{value.months}M{value.days}DT{decimal_text(Decimal(value.nanoseconds).scaleb(-9))}S"'
+
+
+def _list_text(values: Iterable[object]) -> str:
+    return f"[{','.join(map(json_text, values))}]"
+
+
+def _object_text(value: Mapping[object, object]) -> str:
+    return f"{{{','.join(f'{_string_text(str(name))}:{json_text(cell)}' for name, cell in value.items())}}}"
+
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    type(None): lambda value: "null",
+    str: _string_text,
+    bool: lambda value: "true" if value else "false",
+    int: int.__repr__,
+    float: _float_text,
+    Decimal: decimal_text,
+    datetime: _datetime_text,
+    date: lambda value: f'"{value.isoformat()}"',
+    time: lambda value: f'"{_without_zeros(value.isoformat())}"',
+    timedelta: _duration_text,
+    bytes: lambda value: f'"{value.hex()}"',
+    UUID: lambda value: f'"{value}"',
+    list: _list_text,
+    tuple: _list_text,
+    dict: _object_text,
+    pa.MonthDayNano: _interval_text,
+}
+_SUBCLASSED = (int, float, str, Decimal, datetime, date, time, timedelta, bytes, list, tuple)
+
+
+def _other_text(value: Any) -> str:
+    """Of subclasses, numbers and arrays of NumPy, enumerations, sets and the nulls of pandas."""
+    if isinstance(value, Enum):
+        return json_text(value.value)
+    if isinstance(value, (set, frozenset)):
+        return f"[{','.join(sorted(map(json_text, value)))}]"
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return "null"
+    if isinstance(value, (np.generic, np.ndarray)):
+        plain = value.tolist()
+        is_finer = isinstance(plain, int) and value.dtype.kind in "mM"  # than Python's times
+        return json_text(str(value) if is_finer else plain)
+    for kind in _SUBCLASSED:
+        if isinstance(value, kind):
+            return _TEXTS[kind](value)
+    if isinstance(value, (bytearray, memoryview)):
+        return f'"{value.hex()}"'
+    if isinstance(value, Mapping):
+        return _object_text(value)
+    raise TypeError(f"a {type(value).__name__}")
+
+
 def cells_by_column(rows: Iterable[Mapping[str, object]], declared: Sequence[str] = ()) -> dict[str, list[str]]:
     """Rows as columns of JSON text, in the order of first appearance; a missing cell is null."""
     found = list(rows)
     names = dict.fromkeys([*declared, *(name for row in found for name in row)])
-    return {name: [json_text(row.get(name)) for row in found] for name in names}
+    return {name: json_texts([row.get(name) for row in found], name) for name in names}
+
+
+def json_texts(values: Iterable[object], name: str) -> list[str]:
+    """The texts of a column of Python values."""
+    try:
+        return [json_text(value) for value in values]
+    except TypeError as error:
+        raise InputError(
+            f"column {json.dumps(name, ensure_ascii=False)} holds {error}, which has no JSON form: convert it, "
+            "or leave the column out",
+            code="unsupported_input",
+            column=name,
+        ) from error
+    except RecursionError:
+        raise InputError(f"column {json.dumps(name)} is nested too deeply", code="unsupported_input") from None
 
 
 def compact_json(column: pa.ChunkedArray) -> pa.Array:
     """A column of JSON texts as compact ones."""
-    texts = ("null" if text is None else json_text(json.loads(text)) for text in column.to_pylist())
-    return pa.array(list(texts), pa.large_string())
+    values = (None if text is None else exact_loads(text) for text in column.to_pylist())
+    return pa.array([json_text(value) for value in values], pa.large_string())
 
 
 def column_kinds(schema: pa.Schema) -> dict[str, str]:
@@ -121,15 +228,37 @@ def plain_values(cells: pl.Series) -> pl.Series:
     return cells.to_physical() if kind.is_temporal() else cells
 
 
-def json_columns(table: pa.Table) -> pa.Table:
-    """An Arrow table with every column as JSON text; names stay."""
-    columns = [json_cells(pl.Series(pl.from_arrow(column)), name) for name, column in _named(table)]
+def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Table:
+    """An Arrow table, or some of its rows, with every column as JSON text; names stay."""
+    columns = [_json_column(column, name, records) for name, column in _named(table)]
     arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in columns]
     return pa.Table.from_arrays(arrays, list(table.column_names))
 
 
 def _named(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     return list(zip(table.column_names, table.columns, strict=True))
+
+
+def _json_column(column: pa.ChunkedArray, name: str, records: RecordNumbers | None) -> pl.Series:
+    if not is_of_polars(column.type):
+        values = column.to_pylist()
+        return pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
+    cells = pl.Series(pl.from_arrow(column))
+    return json_cells(cells if records is None else cells.gather(records), name)
+
+
+def is_of_polars(type_: pa.DataType) -> bool:
+    """Whether Polars has columns of an Arrow type; it may panic at others."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return is_of_polars(type_.value_type)
+    if types.is_decimal256(type_) or types.is_run_end_encoded(type_) or types.is_interval(type_):
+        return False
+    if types.is_union(type_) or types.is_list_view(type_) or types.is_large_list_view(type_):
+        return False
+    if isinstance(type_, pa.BaseExtensionType):
+        return is_of_polars(type_.storage_type)
+    return all(is_of_polars(type_.field(at).type) for at in range(type_.num_fields))
 
 
 def json_cells(cells: pl.Series, name: str) -> pl.Series:
@@ -152,16 +281,18 @@ def _texts(cells: pl.Series, name: str) -> pl.Series:
         return _quoted(cells.bin.encode("hex"))
     if isinstance(kind, pl.Datetime):
         return _quoted(_datetime_texts(cells, kind))
-    if kind in (pl.Categorical, pl.Enum):
-        return _encoded(cells.cast(pl.String))
-    if _holds_binary(kind):
-        raise InputError(
-            f"column {json.dumps(name, ensure_ascii=False)} holds binary data inside lists or structs, which has no "
-            "JSON form: convert or drop it first",
-            code="unsupported_type",
-            column=name,
-        )
-    return _encoded(cells)
+    return _nested_texts(cells.cast(pl.String) if kind in (pl.Categorical, pl.Enum) else cells, name)
+
+
+def _nested_texts(cells: pl.Series, name: str) -> pl.Series:
+    """Of text, lists and structs; the JSON of Polars has no binary data, quotes decimals and takes NaN for null."""
+    if cells.dtype == pl.Object or _holds(cells.dtype, (pl.Binary, pl.Decimal)):
+        return pl.Series("x", json_texts(cells.to_list(), name), dtype=pl.String)
+    texts = _encoded(cells)
+    if not _holds(cells.dtype, (pl.Float32, pl.Float64)):
+        return texts
+    at = texts.str.contains("null", literal=True).fill_null(value=False).arg_true()  # perhaps a NaN
+    return texts.scatter(at, pl.Series(json_texts(cells.gather(at).to_list(), name), dtype=pl.String))
 
 
 def _float_texts(cells: pl.Series) -> pl.Series:
@@ -199,12 +330,10 @@ def _encoded(cells: pl.Series) -> pl.Series:
     return texts.to_frame("x").select(pl.when(pl.lit(cells.is_not_null())).then(pl.col("x"))).to_series()
 
 
-def _holds_binary(kind: pl.DataType | type[pl.DataType]) -> bool:
-    inner = getattr(kind, "inner", None)
-    fields = getattr(kind, "fields", None)
-    if kind == pl.Binary:
-        return True
-    return (inner is not None and _holds_binary(inner)) or any(_holds_binary(field.dtype) for field in fields or ())
+def _holds(kind: Any, inner: tuple[type[pl.DataType], ...]) -> bool:
+    """Whether values of these types are inside lists or structs."""
+    parts = [getattr(kind, "inner", None), *(field.dtype for field in getattr(kind, "fields", None) or ())]
+    return any(part is not None and (part in inner or isinstance(part, inner) or _holds(part, inner)) for part in parts)
 
 
 # Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order.

@@ -7,7 +7,9 @@ they can be read only once.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +46,33 @@ def object_size(given: Any) -> int | None:
     """The bytes that a table holds in memory; None for rows, cursors and streams, which would have to be read first."""
     if hasattr(given, "estimated_size"):  # Polars
         return int(given.estimated_size())
-    if hasattr(given, "memory_usage"):  # pandas
+    if hasattr(given, "memory_usage") and hasattr(given, "columns"):  # pandas
         return int(given.memory_usage(index=False).sum())
     return int(given.nbytes) if hasattr(given, "nbytes") else None  # Arrow
 
 
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     """The source of an object; its cells are typed."""
+    with _foreign_errors(given):
+        return _opened_object(given, workspace)
+
+
+@contextmanager
+def _foreign_errors(given: object) -> Iterator[None]:
+    """What a library says about its own object, as one line."""
+    import pyarrow as pa
+    from polars.exceptions import PolarsError
+
+    try:
+        yield
+    except (PolarsError, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{type(given).__name__} cannot be read: {words}", code="unsupported_input") from error
+
+
+def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
+    import polars as pl
+
     from driftline.sources._cells import column_kinds, json_columns, spool_rows, spool_tables
 
     if _is_sqlite(given):
@@ -61,12 +83,19 @@ def open_object(given: Any, workspace: Workspace) -> ObjectSource:
         names = [part[0] for part in given.description or ()]
         rows = (dict(zip(names, row, strict=True)) for row in given)
         return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace, names))
+    if type(given).__module__.partition(".")[0] == "pandas":
+        frame = _pandas_frame(given)
+        table = _pandas_table(frame)
+        if table is None:
+            return ObjectSource(spool_rows(((_Nowhere(), _pandas_rows(frame)),), workspace, list(frame.columns)))
+        given = table
     held = _held_frame(given)
+    if held is not None and any(kind == pl.Object for kind in held.dtypes):
+        return ObjectSource(spool_rows(((_Nowhere(), held.iter_rows(named=True)),), workspace, held.columns))
     if held is not None:
         return ObjectSource(_side_of_frame(held))
     reader = _reader(given)
-    tables = (json_columns(_plain(table)) for table in _tables(reader))
-    side = spool_tables(tables, list(reader.schema.names), workspace)
+    side = spool_tables(map(json_columns, _tables(reader)), list(reader.schema.names), workspace)
     return ObjectSource(replace(side, kinds=column_kinds(reader.schema)))
 
 
@@ -75,16 +104,17 @@ def _held_frame(given: object) -> pl.DataFrame | None:
     import polars as pl
     import pyarrow as pa
 
+    from driftline.sources._cells import is_of_polars
+
     if isinstance(given, pl.LazyFrame):
         return given.collect()
     if isinstance(given, pl.DataFrame):
         return given
-    if type(given).__module__.partition(".")[0] == "pandas":
-        given = _pandas_table(given)
     if not isinstance(given, (pa.Table, pa.RecordBatch)):
         return None
-    table = _plain(pa.table(given))
+    table = pa.table(given)
     is_clear = len(set(table.column_names)) == table.num_columns > 0  # a repeated name is reported later
+    is_clear = is_clear and all(map(is_of_polars, table.schema.types))
     return pl.DataFrame(pl.from_arrow(table)) if is_clear else None
 
 
@@ -179,14 +209,51 @@ def _reader(given: Any) -> pa.RecordBatchReader:
     return given.fetch_record_batch()
 
 
-def _pandas_table(frame: Any) -> pa.Table:
-    """NaN is null; an index with a name is a column, one without is left out."""
+def _pandas_frame(given: Any) -> Any:
+    """A frame whose index, if it has a meaning, is among the columns."""
+    import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+
+    if not isinstance(given, pd.DataFrame):
+        raise InputError(f"a pandas {type(given).__name__} is no table: give to_frame()", code="unsupported_input")
+    if any(name is not None for name in given.index.names):
+        taken = [name for name in given.index.names if name in given.columns]
+        if taken:
+            raise InputError(
+                f"the index and a column are both called {taken[0]!r}: rename one, or give reset_index(drop=True)",
+                code="unsupported_input",
+                column=str(taken[0]),
+            )
+        given = given.reset_index()
+    elif not given.index.equals(pd.RangeIndex(len(given))):
+        raise InputError(
+            "the index of a pandas frame has no name and is not 0…n-1: give reset_index() to compare it as a column, "
+            "or reset_index(drop=True) to leave it out",
+            code="unsupported_input",
+        )
+    return given.set_axis([str(name) for name in given.columns], axis=1)
+
+
+def _pandas_table(frame: Any) -> pa.Table | None:
+    """NaN is null; None where a column is of no one type of Arrow."""
     import pyarrow as pa
 
-    if any(name is not None for name in frame.index.names):
-        frame = frame.reset_index()
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    twice = next((name for name, count in Counter(frame.columns).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"two columns are called {twice!r}: rename one", code="unsupported_input", column=twice)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+
+
+def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+
+    for row in frame.itertuples(index=False, name=None):
+        yield {
+            name: None if pd.api.types.is_scalar(cell) and pd.isna(cell) else cell
+            for name, cell in zip(frame.columns, row, strict=True)
+        }
 
 
 def _tables(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -197,36 +264,8 @@ def _tables(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """The table without column types that the next step does not support."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for at, field in enumerate(table.schema):
-        column = table.column(at)
-        if pa.types.is_run_end_encoded(field.type):
-            table = table.set_column(at, field.name, pc.run_end_decode(column.combine_chunks()))
-        elif pa.types.is_decimal256(field.type):
-            table = table.set_column(at, field.name, column.cast(pa.string()))
-    return table
-
-
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name): _value(value) for name, value in row.items()}
-
-
-def _value(value: Any) -> Any:
-    """A value that can be written as JSON."""
-    import datetime
-    import decimal
-
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if hasattr(value, "item") and not isinstance(value, (list, tuple)):
-        return value.item()  # a number of NumPy
-    return value
+    return {str(name): value for name, value in row.items()}
 
 
 class _Nowhere(InputFile):

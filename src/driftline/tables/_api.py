@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,7 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
-from driftline.core import StrPath, Tracker, atomic_write, no_progress
+from driftline.core import StrPath, Tracker, atomic_write, exact_loads, no_progress
 from driftline.sinks import Title, cell_text, find_format, format_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
@@ -102,7 +101,7 @@ class TableDiff:
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[TableEvent]:
-        return map(json.loads, self.lines())
+        return map(exact_loads, self.lines())
 
     def __bool__(self) -> bool:
         return self.has_differences

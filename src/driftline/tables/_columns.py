@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
@@ -424,7 +425,7 @@ def _missing_key_message(problem: Problem) -> str:
 
 def _duplicate_key_message(problem: Problem) -> str:
     first_row, key = problem.detail
-    text = json.dumps(dict(key), ensure_ascii=False, separators=(",", ":"))
+    text = exact_dumps(dict(key))
     return f"Duplicate key in {problem.side}: {text} (rows {first_row} and {problem.row})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypedDict, get_args
 
@@ -69,7 +69,7 @@ def one_of(known: tuple[str, ...]) -> Callable[[object], str]:
 
 def words(value: str | Iterable[str]) -> tuple[str, ...]:
     """One text or several."""
-    found = (value,) if isinstance(value, str) else tuple(value)
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     for word in found:
         if not isinstance(word, str):
             raise ValueError(f"{word!r} is not a text")
@@ -86,10 +86,17 @@ def pairs(value: Settings) -> list[tuple[str, Any]]:
     if isinstance(value, str):
         value = [value]
     if isinstance(value, Mapping):
-        return list(value.items())
+        value = list(value.items())
+    if not isinstance(value, Iterable):
+        raise ValueError(f"{value!r} names no column: write it like COL=VALUE, or in Python {{'COL': VALUE}}")
     found = []
     for one in value:
-        name, mark, rest = one.partition("=") if isinstance(one, str) else (*one[:1], "=", *one[1:])
+        is_pair = isinstance(one, Sequence) and len(one) == 2
+        name, mark, rest = (
+            one.partition("=") if isinstance(one, str) else (one[0], "=", one[1]) if is_pair else (one, "", "")
+        )
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not the name of a column")
         if not mark:
             raise ValueError(f"{one!r} has no =: write it like COL=VALUE")
         found.append((name, rest))
@@ -134,7 +141,7 @@ def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
 
 
 def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
-    wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else list(given)
+    wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else words(given)
     for step in wanted:
         if step not in tuple(STEPS):
             raise ValueError(f"{step!r} for {name!r} is none of {', '.join(STEPS)}")

@@ -6,13 +6,12 @@ imported when it is first used; formats of the packages above this one are named
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from driftline.core import StrPath, load_function
+from driftline.core import StrPath, exact_dumps, exact_loads, load_function
 from driftline.errors import OptionError
 
 FORMATS: dict[str, str] = {
@@ -92,7 +91,7 @@ def write_events(
     with tempfile.TemporaryFile() as spool:  # read twice
         spool.writelines(shown)
         spool.seek(0)
-        columns = _differing_columns(map(json.loads, spool))
+        columns = _differing_columns(map(exact_loads, spool))
         spool.seek(0)
         writer(spool, out, columns=columns, **settings)
 
@@ -145,9 +144,7 @@ def kind_of(line: bytes) -> str:
 
 
 def _marked(line: bytes) -> bytes:
-    event = json.loads(line)
-    event["truncated"] = True
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return line.rstrip().removesuffix(b"}") + b',"truncated":true}\n'
 
 
 class Title(NamedTuple):
@@ -183,4 +180,4 @@ class TextWriter:
 
 def cell_text(value: object) -> str:
     """A value as text: text as it is, other values as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else exact_dumps(value)

@@ -7,11 +7,11 @@ the columns that only B has. Where the table has a column of such a name, this o
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
 
+from driftline.core import exact_loads
 from driftline.sinks._formats import TextWriter, cell_text
 
 _SIDE_B = ("after", "added")
@@ -19,7 +19,7 @@ _SIDE_B = ("after", "added")
 
 def write(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None = None, **settings: Any) -> None:
     """Write the row versions; the stats are left out."""
-    events = map(json.loads, lines)
+    events = map(exact_loads, lines)
     schema, first = next(events), next(events)
     with_row_number = "row_index" in first if positional is None else positional
     columns = _columns(schema)

@@ -5,12 +5,12 @@ The number of changes of each kind and of columns is bounded; the counts are alw
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from driftline.core import exact_loads
 from driftline.sinks._formats import Title
 from driftline.sinks._pages import page_bytes
 
@@ -107,7 +107,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write the page; `heading` is the title, `columns` limits the columns."""
     page = _Page(settings.get("heading", Title()), wanted=settings.get("columns"), judged=settings.get("judged"))
     for line in lines:
-        page.note(json.loads(line))
+        page.note(exact_loads(line))
     shown = page.columns
     rows = ((row, page.left_out(row, set(shown))) for row in page.rows)
     out.writelines(page_bytes("diff.html", page=page, key=page.key, columns=shown, rows=rows))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
+from driftline.core import exact_loads
 from driftline.sinks._formats import cell_text
 
 _COUNTS = ("rows_total_compared", "rows_added", "rows_removed", "rows_changed", "rows_unchanged")
@@ -17,7 +17,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     shown: list[str] | None = settings.get("columns")
     stats: dict[str, Any] = {}
     for line in lines:
-        event = json.loads(line)
+        event = exact_loads(line)
         if event["type"] == "stats":
             stats = event
         for cells in _table_rows(event, shown):

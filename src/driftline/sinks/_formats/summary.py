@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from driftline.core import exact_loads
 from driftline.sinks._formats import TextWriter, Title, cell_text
 
 _EXAMPLES = 3
@@ -48,7 +48,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write two tables: counts of rows, and changed columns."""
     seen = _Seen()
     for line in lines:
-        seen.note(json.loads(line))
+        seen.note(exact_loads(line))
     text = TextWriter(out)
     on_terminal = out.isatty()
     console = Console(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from driftline.core import exact_loads
 from driftline.sinks._formats import TextWriter, Title, cell_text
 from driftline.sinks._pages import difference_in_words, missing_word
 
@@ -68,7 +68,7 @@ def write(
     """Write the first changes; `heading` is the title, `hints` name the ways to see the rest."""
     seen = _Seen()
     for line in lines:
-        seen.note(json.loads(line))
+        seen.note(exact_loads(line))
     text = TextWriter(out)
     force = True if out.isatty() else None
     console = Console(

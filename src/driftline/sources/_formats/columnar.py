@@ -76,9 +76,8 @@ class TypedRows(ABC):
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources._cells import json_columns
-        from driftline.sources._csv.parse import take_records
 
-        return json_columns(take_records(self.typed_rows(), records))
+        return json_columns(self.typed_rows(), records)
 
     def count(self) -> Counted:
         """The numbers of records and of rows: they are the same."""

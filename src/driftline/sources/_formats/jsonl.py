@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from driftline.core import Workspace, io_errors
+from driftline.core import Workspace, exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._source import FileFingerprint, Opening, SplitSide, TypedCells, fingerprint_of_files, reads_input
@@ -111,7 +111,9 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[Row]:
 
 def _parsed(line: bytes, number: int, name: str) -> object:
     try:
-        return json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_refuse)
+        return json.loads(
+            line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_refuse, parse_float=exact_number
+        )
     except (ValueError, RecursionError) as error:
         raise _bad_line(name, number, f"not JSON: {error}") from error
 
@@ -129,7 +131,7 @@ def _array_objects(stream: BinaryIO, name: str) -> Iterator[Row]:
     """The elements of an array one by one, so that a large file need not fit into memory."""
     text = _Text(stream, name)
     text.skip("[")
-    decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
+    decode = json.JSONDecoder(parse_constant=_refuse, parse_float=exact_number).raw_decode
     while text.peek() != "]":
         try:
             yield _object(text.take(decode), text.line, name)

@@ -7,7 +7,6 @@ The flow of the data: `hash_split` for every split of both sides, `match_bucket`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from driftline.core import exact_loads
 from driftline.sources import (
     ParsedRange,
     RecordIndex,
@@ -377,7 +377,7 @@ class HashedSide:
         split = int(split_of(np.uint64(first.repeated)))
         record = row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
         row = self.layout.splits[split].pick(record).to_pylist()[0]
-        cells = {name: json.loads(cell) if self.layout.typed else cell for name, cell in row.items()}
+        cells = {name: exact_loads(cell) if self.layout.typed else cell for name, cell in row.items()}
         compared = plan.compared
         own = compared.names(compared.keys, self.side)
         key = {column.a: cells[name] for column, name in zip(compared.keys, own, strict=True)}
