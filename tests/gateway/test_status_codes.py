@@ -19,12 +19,30 @@ from support.processes import wait_until
 
 PUSH, PULL = f"/sync/{GATEWAY}/push", f"/sync/{GATEWAY}/pull"
 
+# What an error tells programs beside its code; messages are for people.
+MEMBERS: dict[int, tuple[str, ...]] = {
+    400: ("positions", "column", "limit"),
+    401: (),
+    403: ("positions", "reason"),
+    404: (),
+    405: (),
+    408: (),
+    409: ("positions", "aheadMs", "maxDriftMs", "maxHlc", "serverHlc", "serverTime"),
+    410: ("reason", "snapshot"),
+    413: ("limit",),
+    415: (),
+    422: ("positions", "column"),
+    429: ("retryAfter",),
+    503: ("reason", "retryAfter"),
+}
+
 
 def assert_refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     body: dict[str, Any] = answer.json()
-    assert set(body) - {"reason", "snapshot"} == {"error", "code", "requestId"}
-    assert ("reason" in body) == (code == "MUST_REFETCH")
+    assert set(body) - set(MEMBERS[status]) == {"error", "code", "requestId"}
+    assert ("retryAfter" in body) == ("retry-after" in answer.headers)
+    assert ("reason" in body) == (code == "MUST_REFETCH") or status == 503
     assert body["error"]
     assert body["requestId"] == answer.headers["x-request-id"]
     return body

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from driftline.core import Json, JsonObject
+from driftline.core import Json, JsonObject, canonical_json
 from driftline.deltas._deltas import (
     MAX_HLC,
     OPS,
@@ -23,6 +23,7 @@ from driftline.errors import DeltaError
 
 MAX_ID_LENGTH = 1024  # row ids, client ids: they become keys in files and databases
 MAX_NESTING = 64
+MAX_SAFE_INTEGER = (1 << 53) - 1  # every integer up to here is a double of its own
 
 _FIELDS = ("op", "table", "rowId", "clientId", "columns", "hlc", "deltaId")
 _DECIMAL = re.compile(r"[0-9]{1,19}")
@@ -124,12 +125,21 @@ def check_text(field: str, value: Json) -> str:
 
 
 def check_value(column: str, value: Json, depth: int = 0) -> None:
-    """Refuse what is not JSON data, what UTF-8 cannot encode and what is nested too deep."""
-    if value is None or isinstance(value, bool | int | float):
+    """Refuse what is not JSON data, what UTF-8 cannot encode, what is nested too deep and what a double changes."""
+    if value is None or isinstance(value, bool | float):
+        return
+    if isinstance(value, int):
+        if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and canonical_json(value) != str(value):
+            raise DeltaError(
+                f"column {abbreviate(column)}: a double does not hold the integer {value}: send it as text",
+                field="columns",
+                column=column,
+            )
         return
     if isinstance(value, str):
         if not value.isascii() and _SURROGATE.search(value):
-            raise DeltaError(f"the value of column {abbreviate(column)} holds a lone surrogate", field="columns")
+            message = f"the value of column {abbreviate(column)} holds a lone surrogate"
+            raise DeltaError(message, field="columns", column=column)
         return
     if depth >= MAX_NESTING:
         raise DeltaError(

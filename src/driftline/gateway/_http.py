@@ -403,9 +403,25 @@ def _schemas() -> JsonObject:
         "Numbers": {"type": "object"},
         "Status": _object({"status": text}),
         "Document": {"type": "object"},
-        "Error": _object(
-            {"error": text, "code": text, "requestId": text}, {"reason": {"enum": list(REASONS)}, "snapshot": text}
-        ),
+        "Error": _object({"error": text, "code": text, "requestId": text}, _error_members()),
+    }
+
+
+def _error_members() -> JsonObject:
+    number, text = {"type": "integer"}, {"type": "string"}
+    refetch = "with 410 " + ", ".join(REASONS)
+    return {
+        "positions": {**_list(number), "description": "the refused deltas of a push, in order"},
+        "column": {**text, "description": "of the first refused delta"},
+        "reason": {**text, "description": f"with 403, 410 and 503; {refetch}"},
+        "snapshot": {**text, "description": "with 410: the address of the state to begin with"},
+        "limit": {**number, "description": "bytes of a body, or deltas of a push"},
+        "retryAfter": {**number, "description": "seconds, as the header says"},
+        "aheadMs": number,
+        "maxDriftMs": number,
+        "maxHlc": _HLC,
+        "serverHlc": _HLC,
+        "serverTime": number,
     }
 
 

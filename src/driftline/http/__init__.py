@@ -15,9 +15,9 @@ if TYPE_CHECKING:
         RequestMiddleware as RequestMiddleware,
         error_body as error_body,
         error_headers as error_headers,
+        error_members as error_members,
         public_error as public_error,
         read_body as read_body,
-        refetch_members as refetch_members,
         stream_body as stream_body,
     )
     from driftline.http._server import (

@@ -48,8 +48,20 @@ _RETRY_LATER_SECONDS = 5
 _MAX_CLIENTS = 10_000
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = "application/json"
-# Members of a refetch beside its code: the reason, and where the state to start with is (gateway §3).
-_REFETCH_MEMBERS = ("reason", "snapshot")
+# Members of an error for programs, beside its message (gateway §3); `positions` are those of a push.
+_DRIFT = ("aheadMs", "maxDriftMs", "maxHlc", "serverHlc", "serverTime")
+_MEMBERS = {
+    "VALIDATION_ERROR": ("positions", "column", "limit"),
+    "FORBIDDEN": ("reason", "positions"),
+    "CLOCK_DRIFT": ("positions", *_DRIFT),
+    "TOO_OLD": ("positions",),
+    "MUST_REFETCH": ("reason", "snapshot"),
+    "PAYLOAD_TOO_LARGE": ("limit",),
+    "SCHEMA_ERROR": ("positions", "column"),
+    "RATE_LIMITED": ("retryAfter",),
+    "BACKPRESSURE_ERROR": ("reason", "retryAfter"),
+    "OVERLOADED": ("reason", "retryAfter"),
+}
 _logger = logging.getLogger("driftline.requests")
 
 
@@ -121,15 +133,14 @@ def error_response(scope: Scope, error: DriftlineError) -> Response:
     if told is not error:
         fields = {"requestId": scope.get("request_id", ""), "code": error.code, "error": error.message}
         _logger.error("failed", extra={"fields": fields})
-    body = error_body(told.code, told.message, scope.get("request_id", ""), **refetch_members(told))
+    body = error_body(told.code, told.message, scope.get("request_id", ""), **error_members(told))
     return Response(body, STATUS_OF_CODE[told.code], error_headers(told), media_type=_JSON)
 
 
-def refetch_members(error: DriftlineError) -> dict[str, Any]:
-    """The members that only a refetch has."""
-    if error.code != "MUST_REFETCH":
-        return {}
-    return {name: error.context[name] for name in _REFETCH_MEMBERS if name in error.context}
+def error_members(error: DriftlineError) -> dict[str, Any]:
+    """The members that a program reads, by the error's code."""
+    known = {**error.context, "retryAfter": error.context.get("retry_after")}
+    return {name: known[name] for name in _MEMBERS.get(error.code, ()) if known.get(name) is not None}
 
 
 def _on_driftline_error(request: Request, error: Exception) -> Response:

@@ -372,19 +372,20 @@ def fresh_positions(batch: Sequence[Entry], known_op: KnownOp) -> list[int]:
             fresh.append(position)
             in_batch[entry.delta_id] = entry.op
         elif known != entry.op:
-            raise GatewayError(f"deltas[{position}]: its id is known with another op", index=position)
+            message = f"deltas[{position}]: its id is known with another op"
+            raise GatewayError(message, index=position, positions=[position])
     return fresh
 
 
 def check_horizon(batch: Sequence[Entry], fresh: Sequence[int], horizon: int) -> None:
     """Refuse new deltas as old as removed records: whether they are new is unknown."""
-    for position in fresh:
-        if horizon and batch[position].hlc <= horizon:
-            raise GatewayError(
-                f"deltas[{position}]: older than what this gateway still remembers (hlc up to {horizon})",
-                code="TOO_OLD",
-                index=position,
-            )
+    old = [position for position in fresh if batch[position].hlc <= horizon] if horizon else []
+    if old:
+        raise GatewayError(
+            f"deltas[{old[0]}]: older than what this gateway still remembers (hlc up to {horizon})",
+            code="TOO_OLD",
+            positions=old,
+        )
 
 
 def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str]:

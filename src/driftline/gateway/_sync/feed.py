@@ -21,7 +21,7 @@ from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._sync.pull import LogReader, Page
 from driftline.gateway._sync.rules import SyncRules
-from driftline.http import error_body, public_error, refetch_members
+from driftline.http import error_body, error_members, public_error
 
 MAX_WAIT_SECONDS = 30
 MAX_LISTENERS = 2000  # of one process
@@ -229,7 +229,7 @@ class Feeds:
 def _refetch(error: DriftlineError) -> bytes:
     public = public_error(error)
     name = b"refetch" if public.code == "MUST_REFETCH" else b"error"
-    return b"event: %b\ndata: %b\n\n" % (name, error_body(public.code, public.message, **refetch_members(public)))
+    return b"event: %b\ndata: %b\n\n" % (name, error_body(public.code, public.message, **error_members(public)))
 
 
 def _expiry(caller: Caller) -> float:

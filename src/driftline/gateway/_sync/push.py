@@ -33,6 +33,7 @@ from driftline.gateway._log.log import OP_CODES, Entry
 MAX_DELTAS = 10_000
 
 IsKnown = Callable[[Entry], bool]
+Problem = tuple[int, str, str | None]  # the position of a delta, what is wrong with it, and in which column
 
 
 class WireDelta(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,16 +76,28 @@ def parse_push(data: bytes) -> Push:
     """The push of a request body."""
     body = _decode(data)
     if len(body.deltas) > MAX_DELTAS:
-        raise GatewayError(f"a push holds at most {MAX_DELTAS} deltas, this one has {len(body.deltas)}")
+        message = f"a push holds at most {MAX_DELTAS} deltas, this one has {len(body.deltas)}"
+        raise GatewayError(message, limit=MAX_DELTAS)
     _check_length("clientId", body.clientId)
     last_seen = None if body.lastSeenHlc is None else hlc_from_wire(body.lastSeenHlc, "lastSeenHlc")
     entries = []
+    problems: list[Problem] = []
     for index, delta in enumerate(body.deltas):
         try:
             entries.append(_entry(delta))
         except DeltaError as error:
-            raise DeltaError(f"deltas[{index}]: {error.message}", index=index) from error
+            problems.append((index, error.message, error.context.get("column")))
+    refuse(problems, "VALIDATION_ERROR")
     return Push(body.clientId, body.deltas, entries, last_seen)
+
+
+def refuse(problems: Sequence[Problem], code: str) -> None:
+    """Refuse a batch for these deltas, if there are any: all positions for programs, the first one in the message."""
+    if problems:
+        index, message, column = problems[0]
+        raise GatewayError(
+            f"deltas[{index}]: {message}", code=code, positions=[each[0] for each in problems], column=column
+        )
 
 
 def wire_delta(body: bytes) -> WireDelta:
@@ -118,9 +131,8 @@ def check_authors(push: Push, client_id: str) -> None:
     """A client pushes its own deltas only."""
     if push.client_id != client_id:
         raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
-    for index, delta in enumerate(push.deltas):
-        if delta.clientId != client_id:
-            raise GatewayError(f"deltas[{index}]: clientId is not the token's subject", code="FORBIDDEN", index=index)
+    others = (index for index, delta in enumerate(push.deltas) if delta.clientId != client_id)
+    refuse([(index, "clientId is not the token's subject", None) for index in others], "FORBIDDEN")
 
 
 def check_clocks(push: Push, physical: int) -> None:
@@ -135,19 +147,24 @@ def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: boo
     """
     if not schemas and not is_strict:
         return
+    problems: list[Problem] = []
     for index, delta in enumerate(push.deltas):
         problem = _schema_problem(delta, schemas.get(delta.table), is_strict)
         if problem and not is_known(push.entries[index]):
-            raise GatewayError(f"deltas[{index}]: {problem}", code="SCHEMA_ERROR", index=index)
+            problems.append((index, *problem))
+    refuse(problems, "SCHEMA_ERROR")
 
 
 def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> None:
     """Refuse deltas from before a lake's retention horizon, which could restore deleted rows."""
     if not floors:
         return
-    for index, entry in enumerate(push.entries):
-        if entry.hlc < floors.get(entry.table, 0) and not is_known(entry):
-            raise GatewayError(f"deltas[{index}]: older than the lake's horizon", code="TOO_OLD", index=index)
+    old = [
+        index
+        for index, entry in enumerate(push.entries)
+        if entry.hlc < floors.get(entry.table, 0) and not is_known(entry)
+    ]
+    refuse([(index, "older than the lake's horizon", None) for index in old], "TOO_OLD")
 
 
 def _decode(data: bytes) -> _Body:
@@ -191,8 +208,8 @@ def _check_columns(delta: WireDelta) -> None:
         raise DeltaError("a DELETE has no columns", field="columns")
     check_column_names(tuple([entry.column for entry in delta.columns]))
     for entry in delta.columns:
-        # The decoder has checked everything but the depth.
-        if type(entry.value) in (dict, list):
+        # The decoder has checked everything but the depth and the size of integers.
+        if type(entry.value) in (dict, list, int):
             check_value(entry.column, entry.value)
 
 
@@ -201,13 +218,13 @@ def _check_length(field: str, text: str) -> None:
         raise DeltaError(f"{field} has {len(text)} characters: 1 to {MAX_ID_LENGTH} are allowed", field=field)
 
 
-def _schema_problem(delta: WireDelta, schema: TableSchema | None, is_strict: bool) -> str | None:
+def _schema_problem(delta: WireDelta, schema: TableSchema | None, is_strict: bool) -> tuple[str, str | None] | None:
     if schema is None:
-        return f"table {delta.table} has no schema" if is_strict else None
+        return (f"table {delta.table} has no schema", None) if is_strict else None
     for entry in delta.columns:
         column = schema.by_name.get(entry.column)
         if column is None:
-            return f"table {delta.table} has no column {abbreviate(entry.column)}"
+            return f"table {delta.table} has no column {abbreviate(entry.column)}", entry.column
         if not column.accepts(entry.value):
-            return f"column {abbreviate(entry.column)} of table {delta.table} is a {column.type}"
+            return f"column {abbreviate(entry.column)} of table {delta.table} is a {column.type}", entry.column
     return None
