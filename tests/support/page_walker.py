@@ -106,6 +106,7 @@ class Form:
         )
         self.controls = [each for each in element.below if each.name in ("input", "select", "textarea")]
         self._filled: dict[int, str | bool] = {}
+        self._pressed: list[tuple[str, str]] = []
 
     def __repr__(self) -> str:
         return f"{self.method} {self.action}"
@@ -140,6 +141,12 @@ class Form:
         self._filled[id(control)] = on
         return self
 
+    def press(self, button: Element) -> Form:
+        """Send with this button, whose name and value go along."""
+        assert button in self.element.below, f"{button} is no button of {self}"
+        self._pressed = [(button.get("name"), button.get("value"))]
+        return self
+
     def drop(self, field: str, name: str, data: bytes) -> Form:
         """Drop a file onto a field, as the page's script does: upload it, and write its new name into the field."""
         assert self.control(field).has("data-drop"), f"nothing can be dropped onto {field!r}"
@@ -162,7 +169,7 @@ class Form:
                 continue
             assert value or not check or not control.has("required"), f"{control} is required"
             found.append((name, value.replace("\r\n", "\n").replace("\n", "\r\n")))
-        return found
+        return [*found, *self._pressed]
 
     @property
     def needs_no_script(self) -> bool:

@@ -278,3 +278,15 @@ def test_a_server_shows_what_it_serves_and_its_api_can_be_tried(page: Any) -> No
         page.wait_for_selector(".outcome >> text=/200 in/")
         assert '"is_match"' in page.inner_text(".answer >> nth=0")
         look_at(page, "server-api", once=True)
+
+
+def test_compare_before_the_columns_are_offered_finds_the_key(page: Any, server: Server) -> None:
+    """The offer of key columns never arrives; the form is sent as it is."""
+    page.route("**/columns?*", lambda route: None)
+    page.goto(server.address)
+    page.fill("input[name=a]", "monday.csv")
+    page.fill("input[name=b]", "tuesday.csv")
+    page.keyboard.press("Tab")
+    page.click("button:has-text('Compare') >> nth=0")
+    page.wait_for_url("**/results/*")
+    assert "key id (chosen: its values are unique)" in page.inner_text(".meta")

@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 import pytest
 
 import driftline as dl
+from driftline.tables import check_options
+from driftline.web._console.start import REMEDIES, options_of
 from support.console_folder import (
     HOUR,
     PIPELINE,
@@ -253,9 +255,9 @@ def test_a_comparison_is_run_again_and_listed(walker: Walker, result: Page) -> N
     assert again.address != result.address
     assert again.texts(".kinds b") == result.texts(".kinds b")
     start = walker.open("/")
-    listed = [start.link_to(link) for link in start.all("table.list a")]
+    listed = [start.link_to(link) for link in start.all("table.results a")]
     assert {again.address, result.address} <= set(listed)
-    row = start.all("table.list tbody tr")[listed.index(again.address)]
+    row = start.all("table.results tbody tr")[listed.index(again.address)]
     assert [cell.text for cell in row.elements[:5]] == ["monday.csv → tuesday.csv", "id", "79", "35", "106"]
 
 
@@ -271,16 +273,76 @@ def test_files_are_dropped_and_compared(walker: Walker, folder: Path) -> None:
         form.drop("a", ".hidden.csv", b"id\n1\n")
 
 
-def test_a_failed_comparison_says_why(walker: Walker, folder: Path) -> None:
+def test_a_failed_comparison_says_why_and_keeps_the_form(walker: Walker, folder: Path) -> None:
     (folder / "ragged.csv").write_text("id,v\n1\n")
     page = walker.open("/").form("#compare").fill(a="monday.csv", b="ragged.csv").run()
     assert page.path.startswith("/jobs/")
-    assert "error[" in page.one("p.problem[role=alert]").text
+    assert "error[" in page.one(".problem[role=alert]").text
     assert "internal" not in page.text
-    assert not page.all("form[action]")  # nothing is left to cancel
-    assert page.follow("main a", "Back to the start").path == "/"
-    missing = walker.open("/").form("#compare").fill(a="monday.csv", b="nowhere.csv").send(404)
+    assert (page.form("#compare").value("a"), page.form("#compare").value("b")) == ("monday.csv", "ragged.csv")
+    missing = walker.open("/").form("#compare").fill(a="monday.csv", b="nowhere.csv", tolerance="balance=1").send(404)
     assert "there is no 'nowhere.csv'" in missing.one(".problem").text
+    assert (missing.form("#compare").value("a"), missing.form("#compare").value("tolerance")) == (
+        "monday.csv",
+        "balance=1",
+    )
+
+
+def test_a_slip_in_a_rule_keeps_the_form(walker: Walker) -> None:
+    form = walker.open("/").form("#compare").fill(a="monday.csv", b="tuesday.csv", key="id", normalize="trim")
+    page = form.send(422)
+    assert "COL=VALUE" in page.one(".problem").text
+    kept = page.form("#compare")
+    assert [kept.value(name) for name in ("a", "b", "key", "normalize")] == ["monday.csv", "tuesday.csv", "id", "trim"]
+    assert kept.fill(normalize="name=trim").run().path.startswith("/results/")
+
+
+def test_the_server_chooses_the_key_when_the_form_came_too_early(walker: Walker) -> None:
+    """Compare was clicked before the columns were offered."""
+    page = walker.open("/").form("#compare").fill(a="monday.csv", b="tuesday.csv").run()
+    assert "key id (chosen: its values are unique)" in page.one(".meta").text
+    assert [count(page, kind) for kind in ("added", "removed", "changed")] == [79, 35, 106]
+
+
+def test_a_row_without_a_unique_column_is_compared_by_position(walker: Walker, folder: Path) -> None:
+    (folder / "x.csv").write_text("v\n1\n1\n")
+    (folder / "y.csv").write_text("v\n1\n2\n")
+    page = walker.open("/").form("#compare").fill(a="x.csv", b="y.csv").run()
+    assert "by position" in page.one(".meta").text
+
+
+def test_two_clicks_lead_to_the_newest_pair(walker: Walker, folder: Path) -> None:
+    for day, name in ((9, "Ann"), (10, "Bo"), (11, "Bea")):
+        (folder / f"users-{day}.csv").write_text(f"id,name\n1,{name}\n")
+    start = walker.open("/")
+    proposed = [button.text for button in start.all(".proposed button b")]
+    assert {"users-10.csv → users-11.csv", "monday.csv → tuesday.csv"} <= set(proposed)
+    button = start.one(".proposed button", "users-10.csv → users-11.csv")
+    result = start.form("form.proposed").press(button).run()
+    assert "key id" in result.one(".meta").text
+    assert count(result, "changed") == 1
+
+
+def test_another_header_has_a_button_that_compares_the_common_columns(walker: Walker, folder: Path) -> None:
+    (folder / "wide.csv").write_text("id,name,city,email\n1,Ann,Rome,a@x\n")
+    (folder / "narrow.csv").write_text("id,name,town\n1,Anna,Rome\n")
+    page = walker.open("/").form("#compare").fill(a="wide.csv", b="narrow.csv", tolerance="name=1").run()
+    words = page.one(".problem").text
+    assert "only before has city, email; only after has town." in words
+    assert "--" not in words
+    button = page.one(".problem button")
+    assert button.text == "Compare the 2 common columns"
+    result = page.form("#compare").press(button).run()
+    assert count(result, "changed") == 1
+    assert "header-mode common" in result.one(".meta").text
+
+
+@pytest.mark.parametrize("code", sorted(REMEDIES))
+def test_every_button_of_a_way_out_is_an_option_of_the_form(code: str) -> None:
+    for _, apply in REMEDIES[code]:
+        options = options_of({"apply": [apply], "key": ["id"]})
+        assert list(options) == ["key", apply.partition("=")[0]]
+        check_options(**options)
 
 
 def test_hostile_cells_are_text(walker: Walker, folder: Path) -> None:
@@ -337,7 +399,7 @@ def test_a_job_is_followed_and_cancelled_from_its_page(walker: Walker, folder: P
         assert not waiting.one("progress").has("value")
         assert waiting.follow("main a", "Look again").address == waiting.address
         progress = walker.send("GET", waiting.address, headers={"X-Progress": "1"}).json()
-        assert progress == {"done": False, "phase": "waiting", "percent": None, "left": None, "error": None}
+        assert progress == {"done": False, "phase": "waiting", "percent": None, "error": None}
         for page in (*(page for page, _ in running), waiting):
             assert nesting_faults(page.document) + reading_faults(page.document) == []
             assert policy_faults(page.document, page.headers["content-security-policy"]) == []

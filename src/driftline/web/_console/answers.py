@@ -72,9 +72,14 @@ def page_count(rows: int) -> int:
     return max(1, -(-rows // PAGE_ROWS))
 
 
+def status_of(error: DriftlineError) -> int:
+    """The status of HTTP that an error has."""
+    return _STATUS.get(error.code, 422)
+
+
 def error_answer(request: Request, error: DriftlineError) -> Response:
     """An error as a page, or as JSON for scripts."""
-    status = _STATUS.get(error.code, 422)
+    status = status_of(error)
     if request.headers.get("x-fragment") or request.method == "PUT":
         return JSONResponse({"code": error.code, "message": error.message}, status)
     return page(request, "error.html", status, code=error.code, message=error.message)
@@ -103,7 +108,7 @@ def compile_templates() -> None:
 @cache
 def _templates() -> Environment:
     templates = environment("driftline.web._console")
-    templates.filters.update(bytes=byte_size, timestamp=timestamp, seconds=seconds)
+    templates.filters.update(bytes=byte_size, timestamp=timestamp, moment=moment, seconds=seconds)
     templates.tests["short"] = is_short
     return templates
 
@@ -126,6 +131,11 @@ def byte_size(count: int) -> str:
 def timestamp(value: str) -> str:
     """A time as a date and a time of day."""
     return datetime.fromisoformat(value).astimezone(UTC).strftime("%-d %b %Y %H:%M")
+
+
+def moment(value: float) -> str:
+    """Seconds since 1970 as a date and a time of day."""
+    return datetime.fromtimestamp(value, UTC).strftime("%-d %b %Y %H:%M")
 
 
 def seconds(value: float) -> str:

@@ -17,6 +17,11 @@ _TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".db
 _EVENTS_START = b'{"type":"schema","columns_a":'
 # A version of a Delta table: a number or a time, nothing that a path could be made of.
 _VERSION = re.compile(r"(.+)@(\d+|[\d-]{10}[T ][\d:.]+(?:Z|[+-][\d:]+))")
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_ORDER = {"before": 0, "old": 0, "previous": 0, "after": 1, "new": 1, "current": 1, "latest": 1}
+_ORDER |= {day: number for number, day in enumerate(_DAYS)}
+_VARIANT = re.compile(rf"\d+|(?<![a-z])(?:{'|'.join(_ORDER)})(?![a-z])", re.IGNORECASE)
+_MOST_PAIRS = 6
 _MOST_FILES = 2000
 _DEEPEST = 5
 
@@ -102,12 +107,14 @@ class Folder:
         return path.relative_to(self.root).as_posix()
 
     def tables(self) -> list[FolderEntry]:
-        """What looks like a table, by name; SQLite databases table by table, folders of part files as a whole."""
+        """Tables that are no results, by name; SQLite databases table by table, folders of part files as a whole."""
         found = []
         parts: dict[Path, list[tuple[str, os.stat_result]]] = {}
         for path, known in self._files(_TABLE_ENDINGS):
             if delta := next((folder for folder in path.parents if is_delta_folder(str(folder))), None):
                 parts.setdefault(delta, []).append(("delta", known))
+                continue
+            if _ending(path) == ".jsonl" and self.begins_as_events(self.relative(path)):
                 continue
             parts.setdefault(path.parent, []).append((_ending(path), known))
             for name in _tables_of(path, self.relative(path)):
@@ -163,6 +170,25 @@ class Folder:
                     continue  # gone while we looked
                 if stat.S_ISREG(known.st_mode):
                     yield path, known
+
+
+def newest_pairs(tables: list[FolderEntry], most: int = _MOST_PAIRS) -> list[tuple[FolderEntry, FolderEntry]]:
+    """The two newest versions of each name, newest pairs first; versions differ in numbers or words such as old.
+
+    >>> entries = [FolderEntry(f"day-{day}/users.csv", 1, 0.0) for day in (9, 10, 11)]
+    >>> [(a.name, b.name) for a, b in newest_pairs([*entries, FolderEntry("notes.csv", 1, 0.0)])]
+    [('day-10/users.csv', 'day-11/users.csv')]
+    """
+    versions: dict[str, list[FolderEntry]] = {}
+    for entry in tables:
+        versions.setdefault(_VARIANT.sub("*", entry.name), []).append(entry)
+    pairs = [sorted(found, key=_version)[-2:] for found in versions.values() if len(found) > 1]
+    return sorted(((a, b) for a, b in pairs), key=lambda pair: (-pair[1].modified, pair[1].name))[:most]
+
+
+def _version(entry: FolderEntry) -> tuple[list[int], float]:
+    words = _VARIANT.findall(entry.name.lower())
+    return [_ORDER[word] if word in _ORDER else int(word) for word in words], entry.modified
 
 
 def _files_of_delta(address: str) -> list[str]:

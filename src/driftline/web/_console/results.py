@@ -35,6 +35,7 @@ class Job:
         self.id = job_id
         self.title = title
         self.address = "/"
+        self.comparison: Comparison | None = None  # what the start page is filled in with after an error
         self.progress: Progress | None = None
         self.error: DriftlineError | None = None
         self.done = False
@@ -105,6 +106,7 @@ class Comparison:
     a: str
     b: str
     options: dict[str, Any] = field(default_factory=dict)
+    chosen_key: bool = False  # by the console, because the user named none
 
     @property
     def title(self) -> str:
@@ -145,7 +147,9 @@ class Results:
         """Begin a comparison; its job."""
         for name in (comparison.a, comparison.b):
             self.folder.table_address(name)
-        return self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
+        job = self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
+        job.comparison = comparison
+        return job
 
     def _compare(self, job: Job, wanted: Comparison) -> str:
         from driftline.tables import diff

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,10 +18,10 @@ from starlette.routing import Route
 
 from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
-from driftline.sources import open_source
+from driftline.sources import ReadOptions, open_source
 from driftline.tables import EXACT, OPTIONS, Option, check_options
-from driftline.web._console.answers import Form, checked_form, handler, page
-from driftline.web._console.folder import HIDDEN_FOLDER, Folder
+from driftline.web._console.answers import Form, checked_form, handler, page, status_of
+from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
 from driftline.web._console.results import Comparison, Job
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves
 LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
 _MOST_KEPT = 32
 _MOST_COLUMNS = 40
+_MOST_NAMED = 8
+_FLAG = re.compile(r"--([a-z][a-z-]+)")
 MOST_BYTES = 4 << 30
 _NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
 
@@ -60,15 +63,26 @@ def routes(console: Console) -> list[Route]:
 async def _start(console: Console, request: Request) -> Response:
     """The form; `?from=RESULT` fills it in with what was compared before."""
     known = request.query_params.get("from")
-    before = console.results.get(known).comparison if known else Comparison("", "")
+    return await _form(console, request, console.results.get(known).comparison if known else Comparison("", ""))
+
+
+async def _form(
+    console: Console, request: Request, before: Comparison, error: DriftlineError | None = None, status: int = 200
+) -> Response:
+    """The start page, filled in; an error is shown above what led to it, with a button for each way out."""
+    tables = await run_in_threadpool(console.folder.tables)
+    problem = None if error is None else await run_in_threadpool(explained, error, before, console.folder)
     return page(
         request,
         "start.html",
-        tables=await run_in_threadpool(console.folder.tables),
+        status,
+        tables=tables,
+        pairs=newest_pairs(tables),
         recent=await run_in_threadpool(console.results.recent),
         written=await run_in_threadpool(console.folder.events_files),
         root=console.folder.root.name,
         before=before,
+        problem=problem,
         groups=form_groups(before.options),
     )
 
@@ -76,18 +90,45 @@ async def _start(console: Console, request: Request) -> Response:
 @handler
 async def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
-    sides = [console.folder.table_address(request.query_params.get(side, "")) for side in "ab"]
-    return page(request, "columns.html", columns=await run_in_threadpool(key_columns, *sides), chosen=None)
+    a, b = (console.folder.table_address(request.query_params.get(side, "")) for side in "ab")
+    return page(request, "columns.html", columns=await run_in_threadpool(key_columns, a, b), chosen=None)
 
 
 @handler
 async def _compare(console: Console, request: Request) -> Response:
-    job = console.results.start(_comparison(await checked_form(request)))
+    form = await checked_form(request)
+    wanted = _comparison(form)
+    try:
+        check_options(**wanted.options)
+        if not wanted.key and "offered" not in form and not wanted.options.get("ignore_row_order"):
+            wanted = await run_in_threadpool(_with_key, wanted, console.folder)
+        job = console.results.start(wanted)
+    except DriftlineError as error:
+        return await _form(console, request, wanted, error, status_of(error))
     return RedirectResponse(f"/jobs/{job.id}", 303)
 
 
 def _comparison(form: Form) -> Comparison:
-    return Comparison(form.get("a", [""])[0], form.get("b", [""])[0], options_of(form))
+    a, b = _pair(form["pair"][0]) if "pair" in form else (form.get("a", [""])[0], form.get("b", [""])[0])
+    return Comparison(a, b, options_of(form))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The two names of a proposed pair."""
+    try:
+        a, b = json.loads(text)
+    except (ValueError, TypeError):
+        a, b = None, None
+    if not isinstance(a, str) or not isinstance(b, str):
+        raise InputError("a pair is two names, as the start page proposes them", code="bad_name")
+    return a, b
+
+
+def _with_key(wanted: Comparison, folder: Folder) -> Comparison:
+    """The comparison by the first unique column, where the form was sent before it could offer the columns."""
+    sides = (folder.table_address(wanted.a), folder.table_address(wanted.b))
+    unique = [column.name for column in key_columns(*sides, wanted.options) if column.is_unique][:1]
+    return replace(wanted, options={"key": unique, **wanted.options}, chosen_key=True) if unique else wanted
 
 
 @handler
@@ -97,6 +138,7 @@ async def _preview(console: Console, request: Request) -> Response:
     shown: dict[str, Any] = {"preview": None, "size": 0, "error": ""}
     try:
         comparison = _comparison(form)
+        check_options(**comparison.options)
         shown["size"] = await run_in_threadpool(console.previews.size, comparison)
         if shown["size"] <= LARGE_BYTES or "now" in form:
             preview = shown["preview"] = await _counted(console, request, comparison)
@@ -131,18 +173,18 @@ async def _job(console: Console, request: Request) -> Response:
         return RedirectResponse(job.address, 303)
     if request.headers.get("x-progress"):
         return JSONResponse(_progress(job))
+    if job.error is not None and job.comparison is not None:
+        return await _form(console, request, job.comparison, job.error)
     return page(request, "job.html", job=job, progress=_progress(job))
 
 
 def _progress(job: Job) -> dict[str, Any]:
     record = job.progress
     fraction = record.fraction if record is not None else None
-    eta = record.eta if record is not None else None
     return {
         "done": job.done,
         "phase": record.phase if record is not None else "waiting",
         "percent": None if fraction is None else round(100 * fraction),
-        "left": None if eta is None else round(eta),
         "error": None if job.error is None else {"code": job.error.code, "message": job.error.message},
     }
 
@@ -178,9 +220,10 @@ class KeyColumn:
         return ", ".join(word for word in words if word)
 
 
-def key_columns(a: str, b: str) -> list[KeyColumn]:
-    """Columns that both sides have, in the order of A, unique ones first."""
-    heads = [_head(address) for address in (a, b)]
+def key_columns(a: str, b: str, options: Mapping[str, Any] | None = None) -> list[KeyColumn]:
+    """Columns that both sides have, in the order of A, unique ones first; `options` say how files are read."""
+    reading = check_options(**(options or {}))
+    heads = [_head(a, reading.reading("A")), _head(b, reading.reading("B"))]
     shared = [name for name in heads[0] if name in heads[1]]
     found = [_judge(name, [head[name] for head in heads]) for name in shared]
     return sorted(found, key=lambda column: not column.is_unique)
@@ -192,13 +235,68 @@ def _judge(name: str, sides: list[list[str | None]]) -> KeyColumn:
     return KeyColumn(name, repeated, sum(map(len, sides)) - sum(map(len, present)))
 
 
-def _head(address: str) -> dict[str, list[str | None]]:
+def _head(address: str, reading: ReadOptions) -> dict[str, list[str | None]]:
     """The first rows of a table, by column; None where a key cell would be missing."""
     with Workspace() as workspace:
-        source = open_source(address, workspace)
+        source = open_source(address, workspace, reading)
         cells, typed = source.sample("A", _ROWS), source.typed
     missing = EXACT.missing_forms(typed=typed)
     return {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
+
+
+# What is wrong with a comparison, and the ways out as options that one click adds.
+@dataclass(frozen=True)
+class Problem:
+    """An error in words, and what each button beside it adds to the options."""
+
+    code: str
+    message: str
+    remedies: tuple[tuple[str, str], ...] = ()  # words, `option=value`
+
+
+REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
+    "duplicate_key": (
+        ("Pair the rows of a key", "duplicates=match"),
+        ("Keep the first row of a key", "duplicates=first"),
+        ("Keep the last row of a key", "duplicates=last"),
+    ),
+    "missing_key_value": (("Accept rows without a key", "empty_key=allow"),),
+    "row_width_mismatch": (
+        ("Fill short rows", "ragged=pad"),
+        ("Leave rows of another width out", "ragged=skip"),
+    ),
+    "duplicate_column_name": (
+        ("Number columns of the same name", "duplicate_columns=rename"),
+        ("The files have no header line", "no_header=on"),
+    ),
+    "invalid_encoding": (("Read as Windows-1252", "encoding=windows-1252"), ("Read as UTF-16", "encoding=utf-16")),
+}
+
+
+def explained(error: DriftlineError, wanted: Comparison, folder: Folder) -> Problem:
+    """The error with its ways out; of two headers only what differs is said."""
+    if error.code != "header_mismatch":
+        message = _FLAG.sub(r"\1", error.message)  # the form's fields have the names of the command line's options
+        return Problem(error.code, message, REMEDIES.get(error.code, ()))
+    reading = check_options(**wanted.options)
+    heads = [
+        _head(folder.table_address(wanted.a), reading.reading("A")),
+        _head(folder.table_address(wanted.b), reading.reading("B")),
+    ]
+    headers = [list(head) for head in heads]
+    only = [[name for name in headers[at] if name not in headers[1 - at]] for at in (0, 1)]
+    if not any(only):
+        words = "Both tables have the same columns, in another order."
+        return Problem(error.code, words, (("Compare the columns in any order", "header_mode=sorted"),))
+    parts = [f"only {side} has {_named(names)}" for side, names in zip(("before", "after"), only, strict=True) if names]
+    common = len(headers[0]) - len(only[0])
+    ways = ((f"Compare the {common} common column{'' if common == 1 else 's'}", "header_mode=common"),)
+    return Problem(error.code, f"The columns differ: {'; '.join(parts)}.", ways if common else ())
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 # The form of a diff's options, made from `tables.OPTIONS`.
@@ -238,7 +336,9 @@ def form_groups(chosen: Mapping[str, Any]) -> list[tuple[str, list[Field]]]:
 
 
 def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The checked options of a form; empty fields are left out."""
+    """The options of a form, not checked; empty fields are left out, and a button of a way out adds its own."""
+    applied = dict(pair.split("=", 1) for pair in form.get("apply", ()) if "=" in pair)
+    form = {**form, **{name: [value] for name, value in applied.items()}}
     options: dict[str, Any] = {"key": list(form["key"])} if form.get("key") else {}
     for names in GROUPS.values():
         for name in names:
@@ -250,7 +350,6 @@ def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
                 options[name] = lines
             elif field.control in ("input", "select") and given not in ("", *field.option.words[:1]):
                 options[name] = given
-    check_options(**options)
     return options
 
 
@@ -321,8 +420,6 @@ class Previews:
 
 
 def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Counts:
-    import json
-
     from driftline.tables import diff
 
     try:

@@ -120,7 +120,7 @@ async function follow(job) {
   const state = await answer.json();
   if (state.done) return location.reload();
   document.getElementById("phase").textContent = state.phase;
-  document.getElementById("left").textContent = state.left === null ? "" : `${state.left} s left`;
+  document.getElementById("left").textContent = state.percent === null ? "" : `${state.percent} %`;
   const bar = document.getElementById("bar");
   if (state.percent === null) bar.removeAttribute("value"); else bar.value = state.percent;
   setTimeout(() => follow(job), 300);
