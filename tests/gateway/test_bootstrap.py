@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._lake.config import copy_facts, import_foreign, load_configuration
 from driftline.gateway._lake.flush import Flusher, LakeTie
-from driftline.gateway._lake.snapshot import Request, Snapshots
+from driftline.gateway._lake.snapshot import PageSigner, Request, Snapshots, page_keys
 from driftline.gateway._log.log import Appended, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.pull import LogReader
@@ -172,8 +173,11 @@ class Replica:
         following, cursor = None, ""
         while True:
             rules, number = self.gateway.rules()
-            request = Request(following, 2, rules, number, self.caller.claims, {})
-            lines = [json.loads(line) for line in self.gateway.snapshots.page(request).splitlines()]
+            signer = PageSigner(page_keys(self.gateway.log), GATEWAY, self.caller.client_id)
+            token = None if following is None else signer.read(following)
+            request = Request(token, signer, 2, rules, number, self.caller.claims, {})
+            prepared = replace(request, page=self.gateway.snapshots.prepare(request))
+            lines = [json.loads(line) for line in self.gateway.snapshots.page(prepared).splitlines()]
             self.store.add_to_snapshot(lines[1:-1])
             following, cursor = lines[-1]["end"]["next"], lines[-1]["end"]["cursor"]
             if following is None:

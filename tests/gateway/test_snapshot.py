@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hmac
 import io
 import json
 import random
@@ -20,9 +21,10 @@ import pytest
 from driftline.core._json import utf16_sort_key
 from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas._merge import RowMerge
-from driftline.gateway._lake.snapshot import ARROW, decode_pins
-from driftline.lake import Lake, compact, register
-from support.gateways import GATEWAY, Client, Server, delta, running
+from driftline.gateway._lake.snapshot import ARROW, PageToken, page_keys
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.lake import Lake, compact, register, set_horizon, vacuum
+from support.gateways import CLOCK, GATEWAY, Client, Server, delta, running
 
 SCHEMA = {"table": "todos", "columns": [{"name": "x", "type": "number"}, {"name": "team", "type": "string"}]}
 BASE = 65536 * 1000
@@ -259,22 +261,42 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
+# Each member of a token that the gateway never makes, under a signature that fits: the key is the log's.
 FORGED: dict[str, dict[str, Any]] = {
-    "a table that nobody knows": {"tables": [["ghosts", -1]]},
-    "a table that nobody knows, at a version": {"tables": [["todos", 0], ["ghosts", 3]]},
-    "a name that is a path": {"tables": [["../../escaped", -1]]},
-    "an empty name": {"tables": [["", -1]]},
-    "a version to come": {"tables": [["todos", 99]]},
-    "a version below the first": {"tables": [["todos", -2]]},
-    "a huge version": {"tables": [["todos", 2**63]]},
-    "a table of the log alone, at a version": {"tables": [["notes", 0]]},
-    "a sequence to come": {"seq": 10_000},
-    "a huge sequence": {"seq": 2**70},
-    "a sequence below the first": {"seq": -1, "flushed": -1},
-    "more flushed than there is": {"flushed": 9_999, "seq": 10_000},
-    "more flushed than was": {"flushed": 11},
-    "a tail that ends before it begins": {"flushed": 5, "seq": 4},
+    "an older form": {"form": 2},
+    "a key that is a path": {"fold": "../../escaped"},
+    "a key that is empty": {"fold": ""},
+    "a key in capitals": {"fold": "A" * 32},
+    "a table below the first": {"table": -1},
+    "a huge table": {"table": 2**63},
+    "a table that is text": {"table": "todos"},
+    "a row that is a number": {"after": 7},
+    "no limit": {"limit": 0},
+    "a huge limit": {"limit": 10**9},
+    "rules below the first": {"rules": -1},
+    "a long view": {"view": "x" * 65},
+    "a time below 0": {"issued_ms": -1},
+    "a time that is text": {"issued_ms": "now"},
 }
+
+
+def token_members(text: str) -> dict[str, Any]:
+    """The members of a page token, whose signature is not checked."""
+    names = [field.name for field in msgspec.structs.fields(PageToken)]
+    return dict(zip(names, json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[16:]), strict=True))
+
+
+def signed(server: Server, members: dict[str, Any], subject: str = "alice") -> str:
+    """A token with any members, signed by the key in the server's log."""
+    log = SqliteLog(server.data / "log.sqlite")
+    try:
+        key = next(iter(page_keys(log).values()))
+    finally:
+        log.close()
+    payload = json.dumps(list(members.values()), separators=(",", ":")).encode()
+    parts = (GATEWAY.encode(), subject.encode(), payload)
+    mac = hmac.digest(key, b"".join(len(part).to_bytes(8, "big") + part for part in parts), "sha256")[:16]
+    return base64.urlsafe_b64encode(mac + payload).decode().rstrip("=")
 
 
 @pytest.fixture(scope="module")
@@ -289,15 +311,17 @@ def flushed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         yield server
 
 
+def first_token(client: Client, limit: int = 4) -> str:
+    first = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"limit": limit})
+    found: str = json.loads(first.text.splitlines()[-1])["end"]["next"]
+    return found
+
+
 @pytest.mark.parametrize("case", FORGED)
 def test_a_page_that_no_first_page_named_is_refused_and_writes_nothing(flushed_server: Server, case: str) -> None:
     client = flushed_server.client()
-    first = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"limit": 4})
-    token = json.loads(first.text.splitlines()[-1])["end"]["next"]
-    pins = decode_pins(token)
-    names = [field.name for field in msgspec.structs.fields(pins)]
-    plain = dict(zip(names, msgspec.json.decode(msgspec.json.encode(pins)), strict=True)) | FORGED[case]
-    forged = base64.urlsafe_b64encode(json.dumps([plain[name] for name in names]).encode()).decode().rstrip("=")
+    token = first_token(client)
+    forged = signed(flushed_server, token_members(token) | FORGED[case])
     before = files_below(flushed_server.data.parent)
     answer = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": forged})
     assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR"), answer.text
@@ -306,14 +330,62 @@ def test_a_page_that_no_first_page_named_is_refused_and_writes_nothing(flushed_s
     assert client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).status_code == 200
 
 
-def test_a_page_is_folded_again_where_its_rows_were_removed(flushed_server: Server) -> None:
-    """The tables and versions of a real page are accepted, also by a process that has not folded them."""
+@pytest.mark.parametrize("members", [{"issued_ms": 1}, {"fold": "0" * 32}, {"table": 99}])
+def test_a_page_that_is_gone_begins_anew(flushed_server: Server, members: dict[str, Any]) -> None:
     client = flushed_server.client()
-    first = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"limit": 4})
-    token = json.loads(first.text.splitlines()[-1])["end"]["next"]
-    second = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).text.splitlines()[1:]
-    key = decode_pins(token).key()
-    [folder] = [path for path in flushed_server.data.rglob(key) if path.is_dir()]
-    shutil.rmtree(folder)
-    assert client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).text.splitlines()[1:] == second
-    assert folder.exists()
+    token = signed(flushed_server, token_members(first_token(client)) | members)
+    answer = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token})
+    assert (answer.status_code, answer.json()["reason"]) == (410, "snapshot_gone")
+
+
+def folder_of(server: Server, token: str) -> Path:
+    return server.data / "snapshots" / str(token_members(token)["fold"])
+
+
+def test_a_page_is_folded_again_where_its_rows_were_removed(flushed_server: Server) -> None:
+    """The manifest in the log says what to merge, also to a process that has not folded it."""
+    client = flushed_server.client()
+    token = first_token(client)
+    second = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).text.splitlines()[1:-1]
+    shutil.rmtree(folder_of(flushed_server, token))
+    again = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token})
+    assert again.text.splitlines()[1:-1] == second
+    assert folder_of(flushed_server, token).exists()
+
+
+def test_other_rows_than_before_are_never_served(tmp_path: Path) -> None:
+    """A snapshot whose parts were vacuumed and folded otherwise is gone; it does not go on with newer values."""
+    with running(tmp_path / "data", "--rate-limit", "0", "--flush-seconds", "3600", "--no-compact") as server:
+        client, lake = server.client(), Lake(str(tmp_path / "data" / "lake"))
+        register(lake, TableSchema.from_wire(SCHEMA))
+        client.push(*(delta(row=f"{n:02d}", x=n) for n in range(10)))
+        flush(server)
+        token = first_token(client)
+        client.push(*(delta(row=f"{n:02d}", x=n + 100) for n in range(10)))
+        flush(server)
+        compact(lake, "todos")
+        set_horizon(lake, "todos", CLOCK.now())
+        vacuum(lake, "todos", hours=0)
+        shutil.rmtree(folder_of(server, token))
+        answer = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token})
+        assert (answer.status_code, answer.json()["reason"]) == (410, "snapshot_gone")
+        assert [row["columns"] for row in snapshot(client)[0]] == [{"x": n + 100} for n in range(10)]
+
+
+def test_merged_rows_are_bounded_in_bytes(tmp_path: Path) -> None:
+    with running(tmp_path / "data", "--rate-limit", "0", "--flush-seconds", "3600", "--snapshot-mb", "1") as server:
+        client = server.client()
+        client.push(delta(row="1", op="INSERT", text="x" * 2_000_000))
+        refused = client.http.get(f"/sync/{GATEWAY}/snapshot")
+        assert (refused.status_code, refused.json()["reason"]) == (503, "snapshot_quota")
+        assert refused.json()["retryAfter"] == int(refused.headers["retry-after"])
+        assert not list((server.data / "snapshots").rglob("*.arrow"))
+
+
+def test_tables_outside_the_buckets_are_not_named(server: Server) -> None:
+    admin = server.client("ops", role="admin")
+    admin.push(delta("ops", table="secrets", row="1", op="INSERT", x=1), delta("ops", row="1", op="INSERT", x=1))
+    admin.admin("sync-rules", {"version": 1, "buckets": [{"name": "b", "tables": ["todos"]}]})
+    page = server.client().http.get(f"/sync/{GATEWAY}/snapshot").text.splitlines()
+    assert json.loads(page[0])["page"]["tables"] == ["todos"]
+    assert len(page) == 3

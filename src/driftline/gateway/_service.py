@@ -6,9 +6,11 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,10 +19,18 @@ from typing import Any, TypeVar
 from driftline.deltas import TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
-from driftline.gateway._lake import snapshot
 from driftline.gateway._lake.config import Configuration, load_configuration
 from driftline.gateway._lake.flush import FlushReport, FlushTimer
-from driftline.gateway._lake.process import REFRESHED, Compactor, LakeProcess, SnapshotProcesses
+from driftline.gateway._lake.process import (
+    REFRESHED,
+    SNAPSHOT_WAIT_SECONDS,
+    SNAPSHOTS_AT_ONCE,
+    Compactor,
+    LakeProcess,
+    SnapshotProcesses,
+    snapshots_busy,
+)
+from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
 from driftline.gateway._log.log import Appended, DeltaLog, Entry
 from driftline.gateway._settings import GatewaySettings, authenticator
 from driftline.gateway._sync.feed import Feeds
@@ -36,6 +46,7 @@ _MAX_DELTAS_PER_COMMIT = 20_000
 _LARGE_BODY = 128 << 10  # larger bodies are parsed outside the event loop
 _REMEMBERED_CLIENTS = 1000
 _FAILED_PER_SECOND = 10.0
+_REFUSALS_SECONDS = 60.0  # forged pages are reported once in this time
 _TICK_SECONDS = 0.5
 _PRUNE_TICKS, _REFRESH_TICKS = 4, 60
 _REFRESH_MS = 25_000  # the first of several servers refreshes the copy of the lake's facts for all
@@ -63,6 +74,8 @@ class Gateway:
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
         self.lake = LakeProcess(work)
         self._snapshots = SnapshotProcesses(work)
+        self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
+        self._page_refused = -_REFUSALS_SECONDS
         self._compactor = _compactor(settings, self._compacted)
         self._has_refreshed = False
         self._check_lake()
@@ -111,20 +124,60 @@ class Gateway:
     async def snapshot(self, caller: Caller, query: Mapping[str, str], *, as_arrow: bool) -> bytes:
         """A page of the state of all rows that the caller sees."""
         configuration = await self.in_thread(self.configuration)
-        request = snapshot.Request(
-            query.get("page"),
-            limit_of(query, snapshot.DEFAULT_LIMIT, snapshot.MAX_LIMIT),
+        signer = await self.in_thread(self._signer, caller)
+        request = Request(
+            self._page_token(signer, query.get("page")),
+            signer,
+            limit_of(query, DEFAULT_LIMIT, MAX_LIMIT),
             None if caller.is_admin else configuration.rules,
             configuration.rules_number,
             caller.claims,
             parameters_of(query),
             as_arrow,
         )
-        with naming_snapshot(self.settings.gateway):
-            page = await self.in_thread(self._snapshots.page, request)
+        with naming_snapshot(self.settings.gateway), self._noting_snapshots():
+            page = await self._page(request)
         self.metrics.add("driftline_snapshot_pages_total")
         self.metrics.add("driftline_sent_bytes_total", len(page))
         return page
+
+    async def _page(self, request: Request) -> bytes:
+        """A page from one of the snapshot processes, for which a request waits a while."""
+        try:
+            await asyncio.wait_for(self._snapshot_slots.acquire(), SNAPSHOT_WAIT_SECONDS)
+        except TimeoutError as error:
+            raise snapshots_busy() from error
+        try:
+            return await self.in_thread(self._snapshots.page, request)
+        finally:
+            self._snapshot_slots.release()
+
+    def _signer(self, caller: Caller) -> PageSigner:
+        return PageSigner(page_keys(self.log), self.settings.gateway, caller.client_id)
+
+    def _page_token(self, signer: PageSigner, text: str | None) -> PageToken | None:
+        """The token of a request; a forged one is refused before any process works for it."""
+        try:
+            return None if text is None else signer.read(text)
+        except GatewayError as error:
+            if error.code == "VALIDATION_ERROR" and time.monotonic() - self._page_refused > _REFUSALS_SECONDS:
+                self._page_refused = time.monotonic()
+                _logger.warning("page refused", extra={"fields": {"sub": signer.subject}})
+            raise
+
+    @contextmanager
+    def _noting_snapshots(self) -> Iterator[None]:
+        """Report to the operator what keeps snapshots from being served."""
+        try:
+            yield
+        except GatewayError as error:
+            fields = {"reason": error.context.get("reason"), "error": error.context.get("found", error.message)}
+            if fields["reason"] == "lake_damaged":
+                self.metrics.add("driftline_lake_damaged_total")
+                _logger.error("lake_damaged", extra={"fields": fields})
+            elif error.code == "BACKPRESSURE_ERROR":
+                _logger.warning("snapshot", extra={"fields": fields})
+            raise
 
     async def flush(self) -> FlushReport:
         """Flush everything that has arrived by now to the lake, and import deltas that reached it another way."""

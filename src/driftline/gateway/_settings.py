@@ -20,6 +20,7 @@ from driftline.gateway._auth import (
     read_secret_file,
 )
 from driftline.gateway._lake.process import CompactionSettings, LakeWork
+from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES
 
 _MIB = 1 << 20
 
@@ -43,6 +44,7 @@ class GatewaySettings:
     flush_seconds: float = 60.0
     retention_days: float | None = None
     cors_origins: tuple[str, ...] = ()
+    snapshot_bytes: int = DEFAULT_KEPT_BYTES  # of merged rows that are stored for pages of snapshots
     adopt_lake: bool = False  # take over a lake that belongs to another log
     compaction: CompactionSettings | None = field(default_factory=CompactionSettings)  # None: by hand only
     run: str = field(default_factory=lambda: secrets.token_hex(8))  # names this start, in all its processes
@@ -58,7 +60,14 @@ class GatewaySettings:
     def lake_work(self) -> LakeWork:
         """The settings that the processes of the lake need."""
         return LakeWork(
-            self.data, self.lake_location, self.gateway, self.run, self.adopt_lake, self.compaction, self.log
+            self.data,
+            self.lake_location,
+            self.gateway,
+            self.run,
+            self.adopt_lake,
+            self.compaction,
+            self.log,
+            self.snapshot_bytes,
         )
 
     @property

@@ -30,6 +30,7 @@ _PLAIN = {
     "driftline_set_aside_deltas_total": "Deltas below the lake's horizon, kept aside.",
     "driftline_compactions_total": "Tables folded into a new snapshot.",
     "driftline_snapshot_pages_total": "Pages of snapshots sent to clients.",
+    "driftline_lake_damaged_total": "Snapshots that a missing or damaged file of the lake prevented.",
     "driftline_imported_deltas_total": "Deltas taken in from the lake.",
 }
 _WORD = struct.Struct("<d")

@@ -110,6 +110,22 @@ class FlushTarget:
         with _lake_errors():
             return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
 
+    def pending_digest(self, table: str, version: int, log_id: str, flushed: int) -> str:
+        """The digest of the names of those envelopes, as of now; empty where there are none."""
+        from driftline.lake._store.flush import pending_digest
+
+        with _lake_errors():
+            return pending_digest(self.lake, table, version, (log_id, flushed))
+
+    def is_current(self, path: str) -> bool:
+        """Whether a file below the lake's root is part of its table as it is now, so that no vacuum has removed it."""
+        from driftline.lake._store.delta import files_of, load
+
+        _, table, part, *rest = path.split("/", 3)
+        with _lake_errors():
+            found = load(self.lake, table, part) if part in ("deltas", "base", "deletes", "state") else None  # type: ignore[arg-type]
+            return found is not None and any(file.path == rest[0] for file in files_of(found))
+
     def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
         """Write a table's rows at a version, joined with further merged rows, for pages of a snapshot."""
         from driftline.lake._read.bootstrap import write_rows

@@ -68,6 +68,7 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 @click.option("--flush-mb", default=16.0, show_default=True, help="Flush when so many MiB have gathered.")
 @click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
 @click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
+@click.option("--snapshot-mb", default=2048, show_default=True, help="MiB of merged rows kept for new clients.")
 @click.option("--compact-deltas", default=50_000, show_default=True, help="Compact a table with so many new deltas.")
 @click.option("--compact-mb", default=64.0, show_default=True, help="Compact a table with so many MiB of them.")
 @click.option("--compact-seconds", default=300.0, show_default=True, help="Compact when one has waited so long.")
@@ -103,6 +104,7 @@ def _gateway_settings(
     if gateway is None or data is None:
         raise click.UsageError("a gateway needs both --gateway ID and --data DIR")
     rest.update(body_limit=round(body_limit * _MIB), flush_bytes=round(flush_mb * _MIB), compaction=_compaction(rest))
+    rest.update(snapshot_bytes=rest.pop("snapshot_mb") * _MIB)
     settings = GatewaySettings(gateway=gateway, data=data, workers=workers, **rest)
     check_insecure(settings, host)
     authenticator(settings)  # a missing key is said before the port is taken

@@ -12,9 +12,10 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,7 +26,7 @@ from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
 from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered
 from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
-from driftline.gateway._lake.snapshot import Request, Snapshots
+from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES, Request, Snapshots
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.lake import FlushTarget
@@ -33,10 +34,12 @@ from driftline.lake import FlushTarget
 LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
 SNAPSHOTS_AT_ONCE = 2
+SNAPSHOT_WAIT_SECONDS = 10.0  # how long a request waits for an idle process
 
 _NICENESS = 5  # pushes have priority
 _COMPACTION_NICENESS = 5  # on top of it
 _END_SECONDS = 1.0
+_FOLD_SECONDS, _PAGE_SECONDS = 300.0, 30.0
 _logger = logging.getLogger("driftline.gateway")
 
 # Makes, inside the process, the object whose methods are called, and what to call at the end.
@@ -60,15 +63,6 @@ class PipedProcess:
         with self._lock:
             return self._ask((question, *details), seconds)
 
-    def try_ask(self, question: str, *details: Any) -> tuple[bool, Any]:
-        """Like `ask`, if the process is idle; whether it was."""
-        if not self._lock.acquire(blocking=False):
-            return False, None
-        try:
-            return True, self._ask((question, *details), None)
-        finally:
-            self._lock.release()
-
     def close(self) -> None:
         """Stop the process, after the call it may be in."""
         with self._lock:
@@ -86,7 +80,8 @@ class PipedProcess:
             pipe = self._connected()
             pipe.send(question)
             if not pipe.poll(seconds):
-                raise LakeError("the flush takes longer than there is time; the next start goes on with it")
+                message = f"the {self._name} process takes longer than {seconds:g} s; the next start goes on with it"
+                raise LakeError(message, code="deadline", seconds=seconds)
             answer = pipe.recv()
         except (EOFError, OSError) as error:
             self._drop()
@@ -240,6 +235,7 @@ class LakeWork:
     adopt: bool = False
     compaction: CompactionSettings | None = None  # None: tables are compacted by hand only
     log: str | None = None  # the address of a database; None: a file in the data directory
+    snapshot_bytes: int = DEFAULT_KEPT_BYTES
 
     def open_log(self) -> DeltaLog:
         """The gateway's log."""
@@ -293,20 +289,38 @@ class SnapshotProcesses:
 
     def __init__(self, work: LakeWork) -> None:
         self._processes = [PipedProcess("snapshot", _snapshot_desk, work) for _ in range(SNAPSHOTS_AT_ONCE)]
+        self._idle = deque(self._processes)
 
     def page(self, request: Request) -> bytes:
         """One page of a snapshot."""
-        for process in self._processes:
-            was_free, page = process.try_ask("page", request)
-            if was_free:
-                return bytes(page)
-        problem = f"{SNAPSHOTS_AT_ONCE} snapshots are being read already"
-        raise GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
+        try:
+            process = self._idle.popleft()
+        except IndexError as error:
+            raise snapshots_busy() from error
+        try:
+            token = process.ask("prepare", request, seconds=_FOLD_SECONDS)
+            return bytes(process.ask("page", replace(request, page=token), seconds=_PAGE_SECONDS))
+        except LakeError as error:
+            if error.code != "deadline":
+                raise
+            process.kill()  # the next request starts it anew
+            message = f"the snapshot takes longer than {error.seconds:g} s"
+            raise GatewayError(
+                message, code="BACKPRESSURE_ERROR", reason="snapshot_deadline", retry_after=60
+            ) from error
+        finally:
+            self._idle.append(process)
 
     def close(self) -> None:
         """Stop the processes."""
         for process in self._processes:
             process.close()
+
+
+def snapshots_busy() -> GatewayError:
+    """The error of a request for which no process is idle."""
+    problem = f"{SNAPSHOTS_AT_ONCE} snapshots are being read already"
+    return GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
 
 
 def _report(answer: object) -> FlushReport:
@@ -322,7 +336,7 @@ def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
 
 def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
     log = work.open_log()
-    return Snapshots(log, FlushTarget(work.lake), work.data / "snapshots"), log.close
+    return Snapshots(log, FlushTarget(work.lake), work.data / "snapshots", work.snapshot_bytes), log.close
 
 
 class _LakeDesk:

@@ -64,6 +64,10 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     buckets: list[Bucket]
 
+    def tables(self) -> set[str]:
+        """The tables that a bucket names."""
+        return {table for bucket in self.buckets for table in bucket.tables}
+
     def columns_of(self, table: str) -> list[str]:
         """The columns of a table that filters use."""
         names = {item.column for bucket in self.buckets if table in bucket.tables for item in bucket.filters}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from driftline.core import JsonObject
+from driftline.core import JsonObject, sha256_hex
 from driftline.deltas import ColumnSchema, RowDelta, RowMerge, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, load, loaded, retried, transaction_version
@@ -604,18 +604,30 @@ def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], m
     Of a log's own envelopes those up to a sequence count, of others those made before a time: later ones reach clients
     through the log.
     """
-    deltas_table = None if version < 0 else load(lake, table, "deltas", version)
     found: dict[str, RowMerge] = {}
-    for name in waiting_envelopes(lake, table, deltas_table):
-        maker = maker_of(name)
-        if maker is not None and maker[0] == log[0] and maker[1] > log[1]:
-            continue
+    for name, is_own in _pending_at(lake, table, version, log):
         envelope = read_envelope(lake, table, name)
-        if (maker is None or maker[0] != log[0]) and envelope.made_ms >= made_ms:
+        if not is_own and envelope.made_ms >= made_ms:
             continue
         for delta in envelope.deltas:
             found.setdefault(delta.row_id, RowMerge()).add(delta)
     return found
+
+
+def pending_digest(lake: Lake, table: str, version: int, log: tuple[str, int]) -> str:
+    """The digest of the names of the envelopes that are pending at a version, of a log's own up to a sequence."""
+    names = "\n".join(name for name, _ in _pending_at(lake, table, version, log))
+    return sha256_hex(names) if names else ""
+
+
+def _pending_at(lake: Lake, table: str, version: int, log: tuple[str, int]) -> Iterator[tuple[str, bool]]:
+    """The envelopes that were pending at a version, and whether they are a log's own, of these up to a sequence."""
+    deltas_table = None if version < 0 else load(lake, table, "deltas", version)
+    for name in waiting_envelopes(lake, table, deltas_table):
+        maker = maker_of(name)
+        is_own = maker is not None and maker[0] == log[0]
+        if maker is None or not is_own or maker[1] <= log[1]:
+            yield name, is_own
 
 
 def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:
