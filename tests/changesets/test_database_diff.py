@@ -279,25 +279,88 @@ def test_other_encodings(tmp_path, encodings):
     assert content(old) == content(new)
 
 
-def test_a_collation_of_another_program(tmp_path):
-    for name in ("old.db", "new.db"):
+def compare_backwards(a, b):
+    return (a[::-1] > b[::-1]) - (a[::-1] < b[::-1])
+
+
+@pytest.mark.parametrize("kind", ["", " WITHOUT ROWID"])
+def test_a_collation_of_another_program(tmp_path, kind):
+    for name, rows in (("old.db", "('ab', 1), ('ba', 1), ('x', 1)"), ("new.db", "('ab', 1), ('ba', 2), ('y', 1)")):
         connection = apsw.Connection(str(tmp_path / name))
-        connection.create_collation("mine", lambda a, b: (a > b) - (a < b))
-        connection.execute("CREATE TABLE t (k TEXT COLLATE mine PRIMARY KEY, v); INSERT INTO t VALUES ('a', 1)")
+        connection.create_collation("mine", compare_backwards)
+        connection.execute(f"CREATE TABLE t (k TEXT COLLATE mine PRIMARY KEY, v){kind}; INSERT INTO t VALUES {rows}")
         connection.close()
-    with pytest.raises(ChangesetError, match="no such collation sequence") as caught:
-        diff(tmp_path / "old.db", tmp_path / "new.db")
-    assert [problem.code for problem in caught.value.problems] == ["unknown_collation"]
+    found = diff(tmp_path / "old.db", tmp_path / "new.db")
+    assert [(note.code, note.name) for note in found.notes] == [("unknown_collation", "t")]
+    assert sorted((op.kind, op.key) for op in found) == [("delete", ("x",)), ("insert", ("y",)), ("update", ("ba",))]
+    with pytest.raises(ChangesetError, match="mine"):
+        apply(found.changes, tmp_path / "old.db")
+    connection = apsw.Connection(str(tmp_path / "old.db"))
+    connection.create_collation("mine", compare_backwards)
+    apply(found.changes, connection)
+    assert connection.execute("SELECT k, v FROM t ORDER BY k COLLATE BINARY").fetchall() == [
+        ("ab", 1),
+        ("ba", 2),
+        ("y", 1),
+    ]
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_types_that_differ_are_told_apart_by_value(tmp_path):
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("id INTEGER PRIMARY KEY, v INTEGER", "id INTEGER PRIMARY KEY, v TEXT", "affinity of v: INTEGER in OLD, TEXT"),
+        ("id TEXT PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v", "rowid"),
+        ("id INT PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v", "rowid"),
+        ("id TEXT COLLATE NOCASE PRIMARY KEY, v", "id TEXT PRIMARY KEY, v", "key collation: NOCASE in OLD, BINARY"),
+        ("id INTEGER PRIMARY KEY, v TEXT", "id INTEGER PRIMARY KEY, v TEXT COLLATE RTRIM", "collation of v"),
+        ("id INTEGER PRIMARY KEY, v, g AS (v)", "id INTEGER PRIMARY KEY, v, g AS (v || 'x')", "generated column g"),
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v, g AS (v)", "generated column g: no in OLD"),
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, w", "only OLD has column v; only NEW has column w"),
+        ("v, id INTEGER PRIMARY KEY", "id INTEGER PRIMARY KEY, v", "another order"),
+    ],
+)
+def test_another_table_of_the_same_name_is_refused(tmp_path, old, new, word):
+    old, new = pair(tmp_path, [f"CREATE TABLE t ({old})"], [f"CREATE TABLE t ({new})"])
+    with pytest.raises(ChangesetError) as caught:
+        diff(old, new)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.table) == ("schema_mismatch", "t")
+    assert word in problem.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v NOT NULL DEFAULT 7"),
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v, CHECK (v > 0)"),
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v REFERENCES t"),
+        ("id INTEGER PRIMARY KEY, v INT", "id INTEGER PRIMARY KEY, v INTEGER"),
+        ("id INTEGER PRIMARY KEY, v", "id INTEGER PRIMARY KEY, v UNIQUE"),
+    ],
+)
+def test_another_definition_of_the_same_table_is_noted(tmp_path, old, new):
+    old, new = pair(tmp_path, [f"CREATE TABLE t ({old})"], [f"CREATE TABLE t ({new})", "INSERT INTO t VALUES (1, 1)"])
+    found = diff(old, new)
+    assert ("schema", "table t") in [(note.code, note.name) for note in found.notes]
+    apply(found.changes, old)
+    assert content(old) == content(new)
+
+
+def test_blanks_and_comments_are_no_difference(tmp_path):
     old, new = pair(
         tmp_path,
-        ["CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)", "INSERT INTO t VALUES (1, '5'), (2, 'a')"],
-        ["CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER)", "INSERT INTO t VALUES (1, '5'), (2, 'a')"],
+        ["CREATE TABLE t (id INTEGER PRIMARY KEY, v)"],
+        ["create table 't'(ID integer primary key /* key */,\n v -- value\n)"],
     )
-    [operation] = diff(old, new).changes
-    assert (operation.old_values["v"], operation.new_values["v"]) == ("5", 5)
+    assert diff(old, new).notes == []
+
+
+def test_a_key_that_names_a_column_twice(tmp_path):
+    table = "CREATE TABLE t (a COLLATE NOCASE, b, v, PRIMARY KEY (a, b, a))"
+    old, new = pair(tmp_path, [table, "INSERT INTO t VALUES (1, 2, 3)"], [table, "INSERT INTO t VALUES (1, 2, 4)"])
+    [operation] = diff(old, new)
+    assert (operation.kind, operation.key) == ("update", (1, 2))
 
 
 def test_files_that_are_no_databases(tmp_path):

@@ -151,7 +151,7 @@ def test_a_conflict_keeps_ours_and_is_listed(repository):
     ("ours", "theirs", "words"),
     [
         ("UPDATE users SET age = 1", "CREATE TABLE other (x)", "other: only the new database has it"),
-        ("UPDATE users SET age = 1", "ALTER TABLE users ADD COLUMN z", "users: other columns"),
+        ("UPDATE users SET age = 1", "ALTER TABLE users ADD COLUMN z", "users: only NEW has column z"),
         ("ALTER TABLE users ADD COLUMN z", "UPDATE users SET age = 1", "the file has 3 columns, the database 4"),
         ("UPDATE users SET age = 1", "CREATE INDEX i ON users (age)", "index i: theirs changed it"),
         ("UPDATE users SET age = 1", "PRAGMA user_version = 7", "PRAGMA user_version: theirs changed it from 0 to 7"),
@@ -217,3 +217,18 @@ def test_global_settings(repository, tmp_path, capfd):
     os.chdir(tmp_path)
     driftline("git", "install", code=2)
     assert "not a git repository" in capfd.readouterr().err
+
+
+def test_a_merge_never_drops_a_definition_of_theirs(tmp_path, capfd):
+    base, ours, theirs = (str(tmp_path / name) for name in ("base.db", "ours.db", "theirs.db"))
+    for path in (base, ours):
+        run_sql("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER)", "INSERT INTO t VALUES (1, 1)", path=path)
+    run_sql("INSERT INTO t VALUES (9, 9)", path=ours)
+    run_sql(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT CHECK (v <> ''))",
+        "INSERT INTO t VALUES (1, 1), (3, '007')",
+        path=theirs,
+    )
+    code = run(command, ["git", "merge", base, ours, theirs])
+    found = apsw.Connection(ours).execute("SELECT typeof(v), v FROM t WHERE id = 3").fetchall()
+    assert (code, found) in ((0, [("text", "007")]), (1, []))

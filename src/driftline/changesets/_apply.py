@@ -16,7 +16,17 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import apsw
 
-from driftline.changesets._format.database import PATIENCE, Database, StoredTable, connect, explained, stored_tables
+from driftline.changesets._effects import Effects, RowKey, row_key
+from driftline.changesets._format.database import (
+    PATIENCE,
+    Database,
+    StoredTable,
+    connect,
+    explained,
+    hidden_cause,
+    savepoint,
+    stored_tables,
+)
 from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UNDEFINED, Row, encode_value, folded
 from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
 from driftline.changesets._format.streams import Open, Summary, operations_of, reopenable, summary
@@ -33,7 +43,6 @@ Handler = Callable[["Conflict"], Action]
 TableFilter = Collection[str] | Callable[[str], bool]
 ChangeFilter = Callable[[Operation], bool]
 T = TypeVar("T")
-_RowKey = tuple[str, tuple[bytes, ...]]  # a row: its table's folded name and its encoded key
 
 MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
 
@@ -49,6 +58,10 @@ _ACTION_CODES: dict[Action, int] = {
     "omit": apsw.SQLITE_CHANGESET_OMIT,
     "replace": apsw.SQLITE_CHANGESET_REPLACE,
 }
+_AS_RECORDED = (
+    ": triggers or cascades of the database act on these tables; --as-recorded switches them off for a file that "
+    "already holds what they do, as files of diff and of sessions do"
+)
 _REPLACEABLE = ("DATA", "CONFLICT")
 _KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 
@@ -75,6 +88,7 @@ class Applied:
     conflicts: list[tuple[Conflict, Action]] = field(default_factory=list)
     skipped_tables: list[str] = field(default_factory=list)
     rebase_data: bytes = b""
+    altered: list[Operation] = field(default_factory=list)  # what triggers and cascades made of rows
 
     def __bytes__(self) -> bytes:
         return self.rebase_data
@@ -90,6 +104,7 @@ class Applied:
                 for conflict, action in self.conflicts
             ],
             "skipped_tables": self.skipped_tables,
+            "altered": [plain_operation(operation) for operation in self.altered],
         }
 
 
@@ -111,7 +126,7 @@ class _Switches:
         )
 
 
-def apply(
+def apply(  # noqa: PLR0913 - the options of the command
     data: Changes,
     database: Database,
     on_conflict: Action | Handler = "abort",
@@ -123,6 +138,7 @@ def apply(
     foreign_keys: bool | None = None,
     foreign_key_actions: bool = True,
     triggers: bool = True,
+    as_recorded: bool = False,
     ignore_noop: bool = False,
     invert: bool = False,
     timeout: float = PATIENCE,
@@ -132,7 +148,12 @@ def apply(
     `on_conflict` is one answer for all conflicts ("replace" where SQLite allows it, "omit" elsewhere) or a function
     from a `Conflict` to an answer; an "abort" raises `ConflictError`. `tables` and `change_filter` limit what is
     touched. Foreign keys are enforced where a file name is given; a connection keeps its own setting.
+
+    Triggers and cascades run as for any statement; rows that they altered are in `altered`. With `as_recorded` they
+    are off: files of `diff` and of sessions already hold every effect of theirs.
     """
+    if as_recorded:
+        triggers = foreign_key_actions = False
     switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
     handler = _handler_of(on_conflict)
     try:
@@ -149,6 +170,7 @@ def apply(
                     allow_extra_columns=allow_extra_columns,
                     skip_missing_tables=skip_missing_tables,
                 )
+                effects = Effects(connection, fit.tables, triggers=triggers, actions=foreign_key_actions)
                 run = _ApplyRun(
                     connection,
                     open_changes,
@@ -158,10 +180,14 @@ def apply(
                     flags=switches.flags(),
                     is_patchset=found.marker == PATCHSET_MARKER,
                 )
-                rebase_data = run.apply()
+                run.hint = _AS_RECORDED if effects.are_possible else ""
+                with effects.watched():
+                    rebase_data = run.apply()
+                    altered = effects.altered(run.operations, run.passed_over())
     except _CallbackFailed as failed:
         raise failed.error from None
-    return Applied(_reports(found, fit, run, invert), run.conflicts, list(fit.missing.values()), rebase_data)
+    missing = list(fit.missing.values())
+    return Applied(_reports(found, fit, run, invert), run.conflicts, missing, rebase_data, altered)
 
 
 def _check_file(found: Summary, invert: bool) -> None:
@@ -179,7 +205,7 @@ def _check_file(found: Summary, invert: bool) -> None:
 def _transaction(database: Database, connection: apsw.Connection, switches: _Switches) -> Iterator[None]:
     """A write transaction from its start, or a savepoint of a connection; complete or not at all."""
     if connection is database:
-        with explained("the database"), _switched(connection, switches, switches.foreign_keys), connection:
+        with explained("the database"), _switched(connection, switches, switches.foreign_keys), savepoint(connection):
             yield
         return
     with explained(str(database)), _switched(connection, switches, switches.foreign_keys is not False):
@@ -436,10 +462,11 @@ class _ApplyRun:
         self._change_filter = change_filter
         self._flags = flags
         self._is_patchset = is_patchset
-        self._answers: dict[tuple[Reason, Kind, _RowKey], Action] = {}
-        self._moved: set[_RowKey] = set()
+        self._answers: dict[tuple[Reason, Kind, RowKey], Action] = {}
+        self._moved: set[RowKey] = set()
         # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
         self._looks_at_changes = change_filter is not None
+        self.hint = ""
         self._start()
 
     def _start(self) -> None:
@@ -455,10 +482,24 @@ class _ApplyRun:
         while True:
             self._start()
             try:
-                with self._file() as self._open_current, self._connection:
+                with self._file() as self._open_current, savepoint(self._connection):
                     return self._attempt(self._open_current)
             except _Again:
                 continue
+
+    def operations(self) -> Iterator[Operation]:
+        """The changes as they were to be applied."""
+        is_inverted = bool(self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
+        with self._open_changes() as stream:
+            for operation in operations_of(stream, self._fit.tables.values()):
+                if folded(operation.table.name) in self._fit.tables:
+                    yield operation.reverse() if is_inverted else operation
+
+    def passed_over(self) -> set[RowKey] | None:
+        """The rows whose changes were omitted; not known where a function chose the changes."""
+        if self._change_filter is not None:
+            return None
+        return {row_key(conflict.operation) for conflict, _ in self.conflicts if conflict.operation is not None}
 
     def _attempt(self, open_changes: Open) -> bytes:
         try:
@@ -501,10 +542,11 @@ class _ApplyRun:
         if self.conflicts and self.conflicts[-1][1] == "abort":
             conflict = self.conflicts[-1][0]
             raise ConflictError(
-                f"nothing was applied: {conflict.describe()}", reason=conflict.reason, conflict=conflict
+                f"nothing was applied: {conflict.describe()}{self.hint}", reason=conflict.reason, conflict=conflict
             ) from error
         if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
-            raise ChangesetError(f"nothing was applied: SQLite says: {error}", code="apply_failed") from error
+            cause = hidden_cause(self._connection, self._fit.tables.values()) or f"SQLite says: {error}"
+            raise ChangesetError(f"nothing was applied: {cause}", code="apply_failed") from error
 
     def _wants(self, change: Any) -> bool:
         self._number += 1
@@ -539,7 +581,7 @@ class _ApplyRun:
         """The handler's answer; it is called once a conflict, however many attempts the file takes."""
         if conflict.operation is None:
             return self._handler(conflict)
-        asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
+        asked = (conflict.reason, conflict.operation.kind, row_key(conflict.operation))
         if asked not in self._answers:
             self._answers[asked] = self._handler(conflict)
         return self._answers[asked]
@@ -551,7 +593,7 @@ class _ApplyRun:
             return False
         indexes = operation.table.key_indexes
         current = tuple(encode_value(conflict.current[index]) for index in indexes)
-        key = _row_key(operation)
+        key = row_key(operation)
         if current == key[1] or key in self._moved:
             return False
         self._moved.add(key)
@@ -615,11 +657,7 @@ def _row(values: tuple[Any, ...] | None) -> Row | None:
     return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
 
 
-def _row_key(operation: Operation) -> _RowKey:
-    return folded(operation.table.name), tuple(map(encode_value, operation.key))
-
-
-def _raw_row_key(header: Header, record: RawRecord) -> _RowKey:
+def _raw_row_key(header: Header, record: RawRecord) -> RowKey:
     fields = record.new or record.old or []
     return folded(header.table.name), tuple(fields[index] for index in header.table.key_indexes)
 

@@ -152,7 +152,7 @@ def _apply_to(found: Diff, mine: str, target: str) -> list[Conflict]:
 
 
 def _unmerged_schema(found: Diff, mine: str, theirs: str) -> list[str]:
-    """Views, indexes and triggers that theirs changed and ours does not have in the same form."""
+    """Definitions that theirs changed and ours does not have in the same form."""
     names = [note.name for note in found.notes if note.code == "schema"]
     if not names:
         return []
@@ -164,7 +164,7 @@ def _unmerged_schema(found: Diff, mine: str, theirs: str) -> list[str]:
 
 def _objects(path: str) -> dict[str, str]:
     with connect(path) as connection, explained(path):
-        query = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"
+        query = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
         return {str(name): str(text) for name, text in connection.execute(query)}
 
 

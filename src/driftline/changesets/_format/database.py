@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from driftline.changesets._format.ddl import TableDefinition, scan, tokens
 from driftline.changesets._format.encoding import UNDEFINED, Field, folded, quoted
 from driftline.changesets._format.table import Column, Table, affinity_of, apply_affinity
 from driftline.core import StrPath, explain_os_error
@@ -21,9 +23,11 @@ from driftline.errors import ChangesetError, DriftlineError, LockedError, Option
 Database = StrPath | apsw.Connection
 
 PATIENCE = 5.0  # seconds to wait for a lock
+REGISTER = "It belongs to another program: register it on an apsw.Connection and give that instead of the file"
 ROWID = "_rowid_"
 STAT1 = "sqlite_stat1"
 
+_COLLATIONS = ("binary", "nocase", "rtrim")  # those that SQLite has itself
 _HIDDEN_GENERATED = (2, 3)  # PRAGMA table_xinfo: virtual and stored generated columns
 _CREATING = {
     apsw.SQLITE_CREATE_TABLE,
@@ -105,12 +109,55 @@ def _explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
         return StorageError(f"the disk is full while writing {name}: free some space", code="disk_full", path=name)
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return StorageError(f"{name} cannot be written: {error}", code="permission_denied", path=name)
-    if isinstance(error, apsw.SQLError) and "collation" in str(error):
-        return ChangesetError(
-            f"{name}: {error}. It belongs to another program; register it on an apsw.Connection and give that",
-            code="unknown_collation",
-        )
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_ERROR_MISSING_COLLSEQ:
+        return ChangesetError(f"{name}: {error}. {REGISTER}", code="unknown_collation")
     return ChangesetError(f"{name}: SQLite says: {error}", code="sqlite_error")
+
+
+def hidden_cause(connection: apsw.Connection, tables: Iterable[Table]) -> str | None:
+    """Why changes of these tables do not compile; SQLite's sessions say "SQL logic error" and nothing else.
+
+    Statements of each kind are compiled again, not run: SQLite then says which function or collation is missing.
+    """
+    for table in tables:
+        names = list(map(quoted, table.column_names))
+        where = " AND ".join(f"{quoted(key)} = 1" for key in table.primary_key)
+        for statement in (
+            f"INSERT INTO {quoted(table.name)} ({', '.join(names)}) VALUES ({', '.join('1' for _ in names)})",  # noqa: S608
+            f"UPDATE {quoted(table.name)} SET {', '.join(f'{name} = {name}' for name in names)} WHERE {where}",  # noqa: S608
+            f"DELETE FROM {quoted(table.name)} WHERE {where}",  # noqa: S608
+        ):
+            try:
+                connection.execute(f"EXPLAIN {statement}")
+            except apsw.Error as error:
+                return f"table {table.name}: {error}. {_way_out(connection, statement)}"
+    return None
+
+
+def _way_out(connection: apsw.Connection, statement: str) -> str:
+    had = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    try:
+        connection.execute(f"EXPLAIN {statement}")
+        return "A trigger needs it: apply with --as-recorded, where the changes already hold what triggers do"
+    except apsw.Error:
+        return REGISTER
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, had)
+
+
+@contextmanager
+def savepoint(connection: apsw.Connection) -> Iterator[None]:
+    """Everything or nothing of what is done inside, within a transaction or as one."""
+    connection.execute("SAVEPOINT driftline")
+    try:
+        yield
+        connection.execute("RELEASE driftline")
+    except BaseException:
+        # Where the disk is full, SQLite has rolled the whole transaction back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO driftline; RELEASE driftline")
+        raise
 
 
 @dataclass(frozen=True)
@@ -119,11 +166,14 @@ class StoredTable:
 
     name: str
     kind: str  # SQLite's word: table, virtual or shadow
+    text: str  # its CREATE statement
     columns: tuple[Column, ...]
+    collations: tuple[str, ...]  # of the columns
     generated: frozenset[str]
     primary_key: tuple[str, ...]
     key_collations: tuple[str, ...]  # of the index of the primary key; empty where the rowid is the key
     without_rowid: bool
+    strict: bool
 
     @property
     def is_internal(self) -> bool:
@@ -154,6 +204,76 @@ class StoredTable:
             rowid = Column(ROWID, "INTEGER", affinity_of("INTEGER"))
             return Table(self.name, (rowid, *self.columns), [ROWID], generated=self.generated, rowid_key=True)
         return Table(self.name, self.columns, self.primary_key, generated=self.generated, rowid_key=self.key_is_rowid)
+
+    @property
+    def foreign_collations(self) -> tuple[str, ...]:
+        """The collations of the key that are not SQLite's: they belong to another program."""
+        return tuple(name for name in dict.fromkeys(self.key_collations) if folded(name) not in _COLLATIONS)
+
+    @cached_property
+    def definition(self) -> TableDefinition:
+        """The CREATE TABLE statement in its parts; virtual tables have none."""
+        return TableDefinition.read(self.text)
+
+    @cached_property
+    def generators(self) -> dict[str, tuple[str, ...]]:
+        """The expressions of the generated columns, by folded name."""
+        if not self.generated:
+            return {}
+        return {folded(c.name): c.generated for c in self.definition.columns if c.name in self.generated}
+
+    @property
+    def ddl(self) -> tuple[str, ...]:
+        """What the CREATE statement says, whatever its blanks, comments and capitals."""
+        return tokens(self.text if self.kind == "virtual" else self.text[self.definition.name.end :])
+
+    @property
+    def rowid_kind(self) -> str:
+        """What identifies the stored rows."""
+        if self.without_rowid:
+            return "WITHOUT ROWID"
+        return "INTEGER PRIMARY KEY" if self.primary_key and self.key_is_rowid else "a rowid of its own"
+
+
+def shape_differences(old: StoredTable, new: StoredTable) -> list[str]:
+    """Why changes of one table do not fit the other, in words; none where the two are the same table.
+
+    The same table has the same column names, key, affinities, collations, generated columns and kind of rowid. All
+    else that a definition says (CHECK, DEFAULT, NOT NULL, foreign keys) lets the same changes lead to the same rows.
+    """
+    before, after = ([folded(column.name) for column in side.columns] for side in (old, new))
+    if before != after:
+        return [_other_columns(before, after)]
+    was, now = _traits(old), _traits(new)
+    names = dict.fromkeys([*was, *now])
+    differing = [name for name in names if was.get(name) != now.get(name)]
+    return [f"{name}: {was.get(name) or 'no'} in OLD, {now.get(name) or 'no'} in NEW" for name in differing]
+
+
+def _traits(table: StoredTable) -> dict[str, str]:
+    """What decides which rows a table can hold and how they are told apart, in words."""
+    traits = {
+        "key": ", ".join(map(folded, table.primary_key)),
+        "key collation": ", ".join(table.key_collations).upper(),
+        "rowid": table.rowid_kind,
+        "STRICT": "yes" if table.strict else "",
+    }
+    for column, collation in zip(table.columns, table.collations, strict=True):
+        traits[f"affinity of {folded(column.name)}"] = column.affinity.value
+        traits[f"collation of {folded(column.name)}"] = collation.upper()
+    return traits | {f"generated column {name}": " ".join(made) for name, made in table.generators.items()}
+
+
+def _other_columns(before: list[str], after: list[str]) -> str:
+    only = [
+        f"only {side} has column {', '.join(names)}"
+        for side, names in (
+            ("OLD", [name for name in before if name not in after]),
+            ("NEW", [name for name in after if name not in before]),
+        )
+        if names
+    ]
+    return "; ".join(only) or "its columns are in another order"
 
 
 def table_from_sql(text: str) -> Table:
@@ -212,7 +332,7 @@ def stored_tables(
     `names` are the folded names of those to describe; a file of a few changes need not wait for a large schema.
     """
     query = (
-        f"SELECT s.name, l.type, l.wr, l.strict FROM {quoted(schema)}.sqlite_schema AS s "  # noqa: S608
+        f"SELECT s.name, l.type, s.sql, l.wr, l.strict FROM {quoted(schema)}.sqlite_schema AS s "  # noqa: S608
         "JOIN pragma_table_list AS l ON l.name = s.name AND l.schema = ? WHERE s.type = 'table' ORDER BY s.rowid"
     )
     found: list[tuple[Any, ...]] = connection.execute(query, (schema,)).fetchall()
@@ -221,32 +341,43 @@ def stored_tables(
 
 
 def _read_table(
-    connection: apsw.Connection, schema: str, name: str, kind: str, without_rowid: int, strict: int
+    connection: apsw.Connection, schema: str, name: str, kind: str, text: str, without_rowid: int, strict: int
 ) -> StoredTable:
-    rows = _column_rows(connection, schema, name)
+    rows = _column_rows(connection, schema, name, kind, text)
     stored = [row for row in rows if row[4] not in _HIDDEN_GENERATED]
-    keys = sorted((place, column) for column, _, _, place, _ in stored if place)
+    keys = [column for _, column in sorted((place, column) for column, _, _, place, _ in stored if place)]
+    collations = {} if kind == "virtual" else _key_collations(connection, schema, name)
     return StoredTable(
         name,
         kind,
+        text,
         tuple(_column(column, declared, default, bool(strict)) for column, declared, default, _, _ in stored),
+        () if kind == "virtual" else tuple(connection.column_metadata(schema, name, row[0])[1] for row in stored),
         frozenset(row[0] for row in rows if row[4] in _HIDDEN_GENERATED),
-        tuple(column for _, column in keys),
-        _key_collations(connection, schema, name),
+        tuple(keys),
+        tuple(collations[folded(key)] for key in keys if folded(key) in collations),
         bool(without_rowid),
+        bool(strict),
     )
 
 
-def _column_rows(connection: apsw.Connection, schema: str, name: str) -> list[tuple[Any, ...]]:
-    try:
-        return connection.execute(
-            "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid", (name, schema)
-        ).fetchall()
-    except apsw.SQLError as error:
-        # Virtual tables of modules that are not here can be named, not described.
-        if "no such module" in str(error):
-            return []
-        raise
+def _column_rows(connection: apsw.Connection, schema: str, name: str, kind: str, text: str) -> list[tuple[Any, ...]]:
+    if kind == "virtual" and module_of(text) not in modules(connection):
+        return []  # it can be named, not described
+    return connection.execute(
+        "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid", (name, schema)
+    ).fetchall()
+
+
+def module_of(text: str) -> str:
+    """The module of a CREATE VIRTUAL TABLE statement, in small letters."""
+    found = scan(text)
+    return folded(next(after.name for token, after in pairwise(found) if token.word == "using"))
+
+
+def modules(connection: apsw.Connection) -> set[str]:
+    """The modules of virtual tables that this SQLite has."""
+    return {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
 
 
 def _column(name: str, declared: str, default: str | None, strict: bool) -> Column:
@@ -254,12 +385,13 @@ def _column(name: str, declared: str, default: str | None, strict: bool) -> Colu
     return Column(name, declared, affinity, apply_affinity(_default_value(default), affinity))
 
 
-def _key_collations(connection: apsw.Connection, schema: str, name: str) -> tuple[str, ...]:
+def _key_collations(connection: apsw.Connection, schema: str, name: str) -> dict[str, str]:
+    """The collations of the primary key's index by folded column; a column that is named twice counts once."""
     query = (
-        "SELECT x.coll FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
-        "WHERE i.origin = 'pk' AND x.key ORDER BY x.seqno"
+        "SELECT x.name, x.coll FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
+        "WHERE i.origin = 'pk' AND x.key ORDER BY x.seqno DESC"
     )
-    return tuple(collation for (collation,) in connection.execute(query, (name, schema)))
+    return {folded(column): collation for column, collation in connection.execute(query, (name, schema))}
 
 
 def _default_value(text: str | None) -> Field:

@@ -20,7 +20,16 @@ from typing import IO, TYPE_CHECKING
 import apsw
 
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
-from driftline.changesets._format.database import STAT1, StoredTable, connect, explained, file_uri, stored_tables
+from driftline.changesets._format.database import (
+    REGISTER,
+    STAT1,
+    StoredTable,
+    connect,
+    explained,
+    file_uri,
+    shape_differences,
+    stored_tables,
+)
 from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
 from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 
 _CHUNK_ROWS = 1 << 14
 _COPY_BYTES = 1 << 20
+_SHOWN_NAMES = 5
+_UNTOUCHED = "differs; changes of rows do not touch it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +147,11 @@ def _names(tables: Iterable[str]) -> list[str]:
 
 
 def _incomplete(found: DiffFindings) -> ChangesetError:
-    listed = "; ".join(f"{problem.table}: {problem.text}" for problem in found.problems)
+    names = list(dict.fromkeys(problem.table for problem in found.problems))
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (f" and {len(names) - _SHOWN_NAMES} more" * (len(names) > _SHOWN_NAMES))
     return ChangesetError(
-        f"the diff would leave something out: {listed} (--skip TABLE leaves a table out, --allow-incomplete writes "
-        "the rest)",
+        f"the diff would leave something out of {shown} (--skip TABLE leaves a table out, "
+        "--allow-incomplete writes the rest)",
         code="incomplete_diff",
         problems=found.problems,
         notes=found.notes,
@@ -169,10 +181,16 @@ def _both_opened(old: StrPath, new: StrPath) -> Iterator[_Sides]:
             # Databases of different encodings cannot be attached to one connection.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = recoded(old_connection, olds.values(), folder / "old.db", encoding)
+        connection.collation_needed(_register_any)
         connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
         connection.execute("BEGIN")
         news = {folded(table.name): table for table in stored_tables(connection)}
         yield _Sides(connection, encoding, news, olds)
+
+
+def _register_any(connection: apsw.Connection, name: str) -> None:
+    """Let tables of another program's collation be read; no comparison goes by it (`TablePair.of`)."""
+    connection.create_collation(name, lambda a, b: (a > b) - (a < b))
 
 
 def _encoding(connection: apsw.Connection) -> str:
@@ -218,27 +236,24 @@ class _Comparison:
             self._problem(f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables")
         elif "virtual" in (new.kind, old.kind):
             self._note("virtual_table", new, "a virtual table; what it keeps is in its shadow tables")
-        elif not _same_shape(new, old):
-            self._problem("schema_mismatch", new, "other columns or another key")
+        elif differences := shape_differences(old, new):
+            self._problem("schema_mismatch", new, "; ".join(differences))
         else:
-            self._compare_contents(TablePair(self._sides.connection, new, old, self._sides.encoding))
+            if new.ddl != old.ddl:
+                self._found.notes.append(Note("schema", f"table {new.name}", _UNTOUCHED))
+            self._compare_contents(TablePair.of(self._sides.connection, new, old, self._sides.encoding))
 
     def _compare_contents(self, pair: TablePair) -> None:
-        try:
-            if pair.new.kind == "shadow" and not self._settings.shadow:
-                if pair.contents_differ():
-                    self._problem("shadow_table", pair.new, "a virtual table's own; --shadow compares it")
-            elif pair.new.hides_rowid:
-                if pair.contents_differ():
-                    self._problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
-            else:
-                if pair.null_keys_differ():
-                    self._problem("null_key", pair.new, "rows with NULL in their key differ")
-                self._write_changes(pair)
-        except apsw.SQLError as error:
-            if "collation" not in str(error):
-                raise
-            self._problem("unknown_collation", pair.new, f"{error}: it belongs to another program")
+        if pair.new.kind == "shadow" and not self._settings.shadow:
+            if pair.contents_differ():
+                self._problem("shadow_table", pair.new, "a virtual table's own; --shadow compares it")
+        elif pair.new.hides_rowid:
+            if pair.contents_differ():
+                self._problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
+        else:
+            if pair.null_keys_differ():
+                self._problem("null_key", pair.new, "rows with NULL in their key differ")
+            self._write_changes(pair)
 
     def _write_changes(self, pair: TablePair) -> None:
         try:
@@ -254,6 +269,8 @@ class _Comparison:
             self._note("equal_keys", pair.new, f"{equal} keys that SQL calls equal became DELETE and INSERT")
         if pair.new.is_keyed_by_rowid:
             self._note("rowid", pair.new, "no primary key: rows are told apart by their rowid")
+        if names := pair.new.foreign_collations or pair.old.foreign_collations:
+            self._note("unknown_collation", pair.new, f"to apply it, SQLite needs {', '.join(names)}. {REGISTER}")
         if pair.width > MAX_APPLIED_COLUMNS:
             self._note(
                 "too_wide", pair.new, f"{pair.width} columns, of which SQLite applies at most {MAX_APPLIED_COLUMNS}"
@@ -284,7 +301,7 @@ class _Comparison:
         """Views, indexes and triggers that differ; changes of rows do not touch them."""
         new, old = (self._objects(side) for side in (NEW, OLD))
         for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
-            self._found.notes.append(Note("schema", f"{kind} {name}", "differs; changes of rows do not touch it"))
+            self._found.notes.append(Note("schema", f"{kind} {name}", _UNTOUCHED))
 
     def _objects(self, side: str) -> set[tuple[object, ...]]:
         query = f"SELECT type, name, sql FROM {side}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"  # noqa: S608
@@ -341,10 +358,3 @@ class _Feed:
     def _has_null_key(self, row: Row | None) -> bool:
         assert row is not None
         return any(row[index] is None for index in self._table.key_indexes)
-
-
-def _same_shape(new: StoredTable, old: StoredTable) -> bool:
-    def shape(side: StoredTable) -> tuple[list[str], list[str]]:
-        return [folded(column.name) for column in side.columns], list(map(folded, side.primary_key))
-
-    return shape(new) == shape(old)

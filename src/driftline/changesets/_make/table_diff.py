@@ -35,6 +35,16 @@ class TablePair:
     old: StoredTable
     encoding: str = "UTF-8"
     as_bytes: bool = False
+    copied: bool = False
+
+    @classmethod
+    def of(cls, connection: apsw.Connection, new: StoredTable, old: StoredTable, encoding: str) -> TablePair:
+        """The two sides; keys in the order of another program's collation are compared in copies without it."""
+        if not (new.foreign_collations or old.foreign_collations):
+            return cls(connection, new, old, encoding)
+        for side, stored in ((NEW, new), (OLD, old)):
+            _copy_plainly(connection, side, stored)
+        return cls(connection, new, old, encoding, copied=True)
 
     @property
     def width(self) -> int:
@@ -103,6 +113,8 @@ class TablePair:
         return count, total % (1 << 128)
 
     def _table(self, side: str) -> str:
+        if self.copied:
+            return f"temp.{side}"
         return f"{side}.{quoted((self.new if side == NEW else self.old).name)}"
 
     def _partners(self, inner: str, outer: str) -> str:
@@ -110,20 +122,18 @@ class TablePair:
 
     def _equal_keys(self, inner: str, outer: str) -> list[str]:
         """Conditions that use the index of the inner table."""
-        collations = self.new.key_collations or (_BINARY,) * len(self._keys)
         return [
             f"{self._column(inner, key)} = {self._column(outer, key)}"
             + ("" if folded(collation) == folded(_BINARY) else f" COLLATE {quoted(collation)}")
-            for key, collation in zip(self._keys, collations, strict=True)
+            for key, collation in zip(self._keys, self._collations, strict=True)
         ]
 
     def _exact_keys(self, inner: str, outer: str) -> list[str]:
         """Conditions that distinguish what SQL calls equal; none where it cannot happen."""
         if self.new.is_keyed_by_rowid or (self.new.key_is_rowid and self.old.key_is_rowid):
             return []
-        collations = self.new.key_collations or (_BINARY,) * len(self._keys)
         exact = []
-        for key, collation in zip(self._keys, collations, strict=True):
+        for key, collation in zip(self._keys, self._collations, strict=True):
             index = self.new.table.index_of(key)
             if folded(collation) == folded(_BINARY) and self._has_one_number_type(index):
                 continue
@@ -146,6 +156,11 @@ class TablePair:
     def _has_one_number_type(self, index: int) -> bool:
         new, old = (side.table.columns[index].affinity for side in (self.new, self.old))
         return new is old and new in _ONE_NUMBER_TYPE
+
+    @property
+    def _collations(self) -> Sequence[str]:
+        """The collations of the keys, as the indexes have them."""
+        return (() if self.copied else self.new.key_collations) or (_BINARY,) * len(self._keys)
 
     @property
     def _keys(self) -> Sequence[str]:
@@ -196,6 +211,15 @@ class TablePair:
 
     def _one_row(self, side: str, where: str) -> str:
         return f"SELECT {self._selected('a')} FROM {self._table(side)} AS a WHERE {where}"  # noqa: S608
+
+
+def _copy_plainly(connection: apsw.Connection, side: str, stored: StoredTable) -> None:
+    """Copy a side's table to a temporary one of that side's name, whose key has no collation."""
+    columns = [f"{quoted(column.name)} {quoted(column.affinity.value)}" for column in stored.columns]
+    key = f"PRIMARY KEY ({', '.join(map(quoted, stored.primary_key))})"
+    names = ", ".join(([] if stored.without_rowid else [ROWID]) + [quoted(column.name) for column in stored.columns])
+    connection.execute(f"DROP TABLE IF EXISTS temp.{side}; CREATE TEMP TABLE {side} ({', '.join([*columns, key])})")
+    connection.execute(f"INSERT INTO temp.{side} ({names}) SELECT {names} FROM {side}.{quoted(stored.name)}")  # noqa: S608
 
 
 def text_as_bytes(column: str) -> str:

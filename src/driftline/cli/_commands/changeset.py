@@ -29,6 +29,8 @@ Examples:
 A FILE of - is standard input. Files that are made go to -o or to standard output.
 """
 
+_SHOWN_ROWS = 20  # of those that triggers altered
+
 
 @click.group(epilog=_EPILOG)
 def changeset() -> None:
@@ -178,7 +180,7 @@ def concat(
 Examples:
   driftline changeset apply changes.bin app.db
   driftline changeset apply changes.bin app.db --on-conflict replace --table users
-  driftline changeset apply changes.bin app.db --no-triggers --format json
+  driftline changeset apply changes.bin app.db --as-recorded --format json
   driftline changeset apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin
 
 Foreign keys are enforced: a change that would leave rows without what they refer to is never applied.
@@ -196,6 +198,11 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
 )
 @click.option("--table", "-t", "tables", multiple=True, metavar="NAME", help="Touch this table only; may be repeated.")
 @click.option("--invert", is_flag=True, help="Undo the changes instead.")
+@click.option(
+    "--as-recorded",
+    is_flag=True,
+    help="No triggers and no cascades: the file, of diff or of a session, already holds what they do.",
+)
 @click.option("--no-triggers", is_flag=True, help="Do not fire the database's triggers.")
 @click.option("--no-foreign-keys", is_flag=True, help="Do not enforce foreign keys.")
 @click.option(
@@ -226,6 +233,10 @@ def apply(file: str, database: str, rebase_data: str | None, form: str, **option
         click.echo(f"{action}: {conflict.describe()}", err=True)
     for name in applied.skipped_tables:
         click.echo(f"warning: the database has no table {name}, its changes were left out", err=True)
+    for operation in applied.altered[:_SHOWN_ROWS]:
+        click.echo(f"altered by a trigger or cascade: {operation!r}", err=True)
+    if len(applied.altered) > _SHOWN_ROWS:
+        click.echo(f"altered by a trigger or cascade: {len(applied.altered) - _SHOWN_ROWS} more rows", err=True)
     if rebase_data is not None:
         write_atomically(rebase_data, applied.rebase_data)
     if form == "json":
