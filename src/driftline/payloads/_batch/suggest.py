@@ -14,26 +14,28 @@ from driftline.payloads._compare.compare import compile as compile_schema
 from driftline.payloads._schema.documents import load_schema
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root
-from driftline.payloads._suggest.align import Alignment, ArrayMode, find_array_modes, find_renames
+from driftline.payloads._suggest.align import Alignment, ArrayMode, Sightings, find_array_modes, find_renames
 from driftline.payloads._suggest.evidence import (
     MIN_DIFFERING,
+    MIN_NOISY,
     SHARE,
     Pair,
+    Share,
+    Sighting,
     Suggestion,
     hypotheses,
     is_sure,
     shape_of,
+    times,
     token,
     wilson,
 )
 from driftline.payloads._suggest.write import apply_rules
 from driftline.payloads._values.paths import Place, generalised
 from driftline.payloads._values.text import parse_json
-from driftline.payloads._values.values import MISSING, Json, same_json
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, same_json
 
-_NOISY = 3  # differing old-old pairs
 _WRITTEN_OUT = 0.05  # how often a default may also be there
-Fields = dict[Place, list[Pair]]
 
 
 def suggest(
@@ -44,18 +46,16 @@ def suggest(
     The rules of `schema` (text, bytes, a `Path` or an object) are taken as given: where they leave no difference,
     or stand already, nothing is suggested.
     """
-    given = list(pairs)
+    given, again = list(pairs), list(noise)
     known, settled, different = _given(given, schema, root)
-    found = [*find_renames(given, known), *find_array_modes(given, known)]
-    fields: Fields = defaultdict(list)
-    for old, new in given:
-        for place, left, right in known.leaves(old, new):
-            fields[place].append((left, right))
-    has_noise, noisy = _noise(noise, known)
-    for place, rows in fields.items():
+    found = [*find_renames(given, known), *find_array_modes(given, again, known)]
+    seen = known.observe(given)
+    noisy = _Noise(again, known)
+    for place, rows in seen.leaves.items():
         if place not in settled:
             found.extend(_missing(place, rows))
-            found.extend(_scalar(place, rows, noisy.get(place), has_noise))
+            found.extend(_scalar(place, rows, noisy))
+    found.extend(_lone_items(seen))
     if different is not None:
         found = [one for one in found if any(_is_at(path, one.path) for path in different)]
     return sorted(found, key=lambda one: (("sure", "review", "finding").index(one.level), one.path, one.id))
@@ -107,46 +107,73 @@ def _take_over(
     return settled
 
 
-def _noise(noise: Iterable[Pair], known: Alignment) -> tuple[bool, Fields]:
-    """The fields in which Old differs from itself, under New's names."""
-    found: Fields = defaultdict(list)
-    given = list(noise)
-    for first, second in given:
-        for place, left, right in _old_leaves(first, second, known, ()):
-            if left is not MISSING and right is not MISSING and not same_json(left, right):
-                found[place].append((left, right))
-    return bool(given), {place: rows for place, rows in found.items() if len(rows) >= _NOISY}
+class _Noise:
+    """Where Old differs from itself, under New's names and the array modes that the comparison uses."""
+
+    def __init__(self, again: list[Pair], known: Alignment) -> None:
+        self.pairs = len(again)
+        self._known = known
+        self._seen = known.observe(again, are_both_old=True)
+        self._rows = {place: list(self._telling(place, rows)) for place, rows in self._seen.leaves.items()}
+
+    def rows(self, place: Place) -> list[Sighting]:
+        """What Old said twice at a place, of the pairs that can tell."""
+        return self._rows.get(place, [])
+
+    def can_be_sure(self, place: Place) -> bool:
+        """Whether the items around a place are surely those that belong together: no values moved between them."""
+        arrays = self._arrays(place)
+        if any(mode is not None and mode.mode == "unordered" for _, mode in arrays):
+            return False
+        return len(self.rows(place)) == len(self._both(self._seen.leaves.get(place, [])))
+
+    def _arrays(self, place: Place) -> list[tuple[Place, ArrayMode | None]]:
+        outer = [place[:at] for at, step in enumerate(place) if step is None]
+        return [(array, self._known.modes.get(array)) for array in outer]
+
+    @staticmethod
+    def _both(rows: list[Sighting]) -> list[Sighting]:
+        return [row for row in rows if row.old is not MISSING and row.new is not MISSING]
+
+    def _telling(self, place: Place, rows: list[Sighting]) -> Iterator[Sighting]:
+        """The rows of pairs in which the items are aligned: a value that is at another item now did not change."""
+        arrays = self._arrays(place)
+        shifted = {
+            pair
+            for array, mode in arrays
+            if mode is None or mode.mode != "keyed"
+            for pair in self._seen.lone_items.get(array, ())
+        }
+        by_pair: dict[int, list[Sighting]] = defaultdict(list)
+        for row in self._both(rows):
+            by_pair[row.pair].append(row)
+        for pair, found in by_pair.items():
+            if not arrays or not (pair in shifted or _has_moved(found)):
+                yield from found
 
 
-def _old_leaves(first: object, second: object, known: Alignment, place: Place) -> Iterator[tuple[Place, Any, Any]]:
-    if isinstance(first, dict) and isinstance(second, dict):
-        lefts, rights = (known.members(value, place, is_old=True) for value in (first, second))
-        for name, left in lefts.items():
-            yield from _old_leaves(left, rights.get(name, MISSING), known, (*place, name))
-    elif isinstance(first, list) and isinstance(second, list):
-        for left, right in zip(first, second, strict=False):
-            yield from _old_leaves(left, right, known, (*place, None))
-    else:
-        yield place, first, second
+def _has_moved(rows: list[Sighting]) -> bool:
+    """Whether more values differ by their item than are missing from the bag of all items."""
+    olds, news = [token(row.old) for row in rows], [token(row.new) for row in rows]
+    return sum(map(str.__ne__, olds, news)) > (Counter(olds) - Counter(news)).total()
 
 
-def _missing(place: Place, rows: list[Pair]) -> Iterator[Suggestion]:
+def _missing(place: Place, rows: list[Sighting]) -> Iterator[Suggestion]:
     """Members that only one side has: a default, null as missing, or a finding."""
-    both = [pair for pair in rows if pair[0] is not MISSING and pair[1] is not MISSING]
-    for side, words in ((1, "the member is gone in New"), (0, "the member is new")):
-        lone = [pair for pair in rows if pair[side] is MISSING and pair[1 - side] is not MISSING]
-        if len(lone) < MIN_DIFFERING:
-            continue
-        if not both:
-            yield Suggestion(place, {}, "finding", 0, len(lone), len(rows), words, lone[:3])
+    both = [row for row in rows if row.old is not MISSING and row.new is not MISSING]
+    for side, words in ((NEW, "the member is gone in New"), (OLD, "the member is new")):
+        lone = [(row.old, row.new) for row in rows if (row.old, row.new)[side] is MISSING]
+        if not lone:
             continue
         values = Counter(token(pair[1 - side]) for pair in lone)
         spelled, count = values.most_common(1)[0]
         value = next(pair[1 - side] for pair in lone if token(pair[1 - side]) == spelled)
-        if count < SHARE * len(lone) or isinstance(value, dict | list):
-            yield Suggestion(place, {}, "finding", 0, len(lone), len(rows), f"missing {len(lone)} times", lone[:3])
+        is_rule = both and len(lone) >= MIN_DIFFERING and count >= SHARE * len(lone)
+        if not is_rule or isinstance(value, dict | list):
+            why = f"missing {times(len(lone))}" if both else words
+            yield Suggestion(place, {}, "finding", 0, len(lone), len(rows), why, lone[:3])
             continue
-        written = sum(token(pair[1 - side]) == spelled for pair in both)
+        written = sum(token((row.old, row.new)[1 - side]) == spelled for row in both)
         rule = {"allow-null-as-missing": True} if value is None else {"default": value}
         sure = wilson(count, len(lone)) >= 0.8 and written <= _WRITTEN_OUT * (written + count)
         against = [pair for pair in lone if token(pair[1 - side]) != spelled]
@@ -155,43 +182,70 @@ def _missing(place: Place, rows: list[Pair]) -> Iterator[Suggestion]:
         yield Suggestion(place, rule, level, count, len(lone), len(rows), why, lone[:3], against[:3])
 
 
-def _scalar(place: Place, rows: list[Pair], noise: list[Pair] | None, has_noise: bool) -> Iterator[Suggestion]:
-    both = [pair for pair in rows if all(value is not MISSING and not isinstance(value, dict | list) for value in pair)]
+def _lone_items(seen: Sightings) -> Iterator[Suggestion]:
+    """Items that have no partner: never a rule, because one would hide lost items."""
+    for place, lone in seen.lone_items.items():
+        rows = list(lone.values())
+        lost = sum(row.new is MISSING for row in rows)
+        having = len({row.pair for row in seen.arrays.get(place, [])})
+        why = f"items without a partner in {len(rows)} of {having} pairs, in {lost} of them one of Old's"
+        examples = [(row.old, row.new) for row in rows[:3]]
+        yield Suggestion(place, {}, "finding", 0, len(rows), having, why, examples)
+
+
+def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Suggestion]:
+    found = [
+        row for row in rows if all(value is not MISSING and not isinstance(value, dict | list) for value in row[1:])
+    ]
+    both = [(row.old, row.new) for row in found]
     differing = [pair for pair in both if not same_json(*pair)]
-    if noise is not None:
-        yield _noise_rule(place, both, differing, noise)
+    old_share, new_share = Share.of(noise.rows(place)), Share.of(found)
+    is_noisy = old_share.differing >= MIN_NOISY
+    if is_noisy and noise.can_be_sure(place) and new_share.is_within(old_share):
+        yield _noise_rule(place, both, noise, (old_share, new_share), "sure")
         return
-    if len(differing) < MIN_DIFFERING:
-        return
-    for hypothesis in hypotheses(differing, both):
+    explained = _explained(place, both, differing)
+    if explained is not None:
+        yield explained
+    elif is_noisy:
+        yield _noise_rule(place, both, noise, (old_share, new_share), "review")
+    elif differing:
+        words = "old-old pairs would tell whether it is noise"
+        if noise.pairs:
+            words = f"Old differs from itself in {old_share} pairs" if old_share.differing else "Old never changes it"
+        why = f"differs without a pattern in {new_share} pairs; {words}"
+        yield Suggestion(place, {}, "finding", 0, len(differing), len(both), why, differing[:3])
+
+
+def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggestion | None:
+    """The tightest hypothesis that explains the differences of a field."""
+    for hypothesis in hypotheses(differing, both) if len(differing) >= MIN_DIFFERING else ():
         good = [pair for pair in differing if hypothesis.explains(*pair)]
         if len(good) < max(MIN_DIFFERING, SHARE * len(differing)):
             continue
         enough = is_sure(len(good), len(differing), len(both), rare_is_fine=hypothesis.rare_is_fine)
         level = "sure" if hypothesis.can_be_sure and enough else "review"
-        why = (
-            hypothesis.why
-            if 2 * len(differing) >= len(both)
-            else f"{hypothesis.why}; only in {len(differing)} of {len(both)}"
-        )
+        is_rare = 2 * len(differing) < len(both)
+        why = f"{hypothesis.why}; only in {len(differing)} of {len(both)}" if is_rare else hypothesis.why
         against = [pair for pair in differing if not hypothesis.explains(*pair)]
         counts = (len(good), len(differing), len(both))
-        yield Suggestion(place, hypothesis.rule, level, *counts, why, good[:3], against[:3])
-        return
-    words = "it is no noise in Old itself" if has_noise else "old-old pairs would tell whether it is noise"
-    why = f"differs without a pattern; {words}"
-    yield Suggestion(place, {}, "finding", 0, len(differing), len(both), why, differing[:3])
+        return Suggestion(place, hypothesis.rule, level, *counts, why, good[:3], against[:3])
+    return None
 
 
-def _noise_rule(place: Place, both: list[Pair], differing: list[Pair], noise: list[Pair]) -> Suggestion:
-    values = [value for pair in noise for value in pair] + [new for _, new in both] + [old for old, _ in both]
+def _noise_rule(place: Place, both: list[Pair], noise: _Noise, shares: tuple[Share, Share], level: str) -> Suggestion:
+    rows = noise.rows(place)
+    values = [value for row in rows for value in row[1:]] + [new for _, new in both] + [old for old, _ in both]
     shape = shape_of(values)
     if shape is not None:
         rule: dict[str, Json] = {"pattern": shape}
     else:
         rule = {"strategy": "ignore" if any(value is None for value in values) else "exists"}
-    why = f"Old differs from itself in {len(noise)} old-old pairs"
-    return Suggestion(place, rule, "sure", len(noise), len(noise), len(both), why, differing[:3])
+    old, new = shares
+    why = f"Old differs from itself in {old} old-old pairs, New from Old in {new} pairs"
+    examples = [(row.old, row.new) for row in rows if not same_json(row.old, row.new)][:3]
+    unseen = old.upper if level == "sure" else max(old.upper, new.upper)
+    return Suggestion(place, rule, level, new.differing, new.differing, new.having, why, examples, unseen=unseen)
 
 
 def suggest_file(

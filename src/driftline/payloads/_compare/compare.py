@@ -22,7 +22,7 @@ from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads._compare.compiler import compile_root
 from driftline.payloads._compare.plan import Plans, SchemaSettings
-from driftline.payloads._compare.report import NOT_QUICK, Report, Run, StopComparisonError
+from driftline.payloads._compare.report import NOT_QUICK, Observer, Report, Run, StopComparisonError
 from driftline.payloads._rules.path_rules import (
     PathRule,
     ignore_flag,
@@ -278,6 +278,28 @@ def compile(  # noqa: A001 - the public name
     LOGGER.info("compiled a schema")
     _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan
+
+
+class ObservedPlan(PayloadPlan):
+    """A plan that shows an observer what it pairs: the alignment of the comparison itself, for other purposes."""
+
+    __slots__ = ()
+
+    def __init__(self, schema: object) -> None:
+        document = SchemaDocument(load_schema(schema))
+        config = EngineConfig(strict_schema_validation=False)
+        super().__init__(compile_root(document, find_root(document, None), config, is_observed=True))
+
+    def observe(self, old: Json, new: Json, observer: Observer) -> None:
+        """Walk one pair; raises `PayloadError` where it is too deep or takes too long."""
+        deadline = self._deadline()
+        held = hold(deadline)
+        try:
+            run = Run(self.config, self._plans.root, (old, new), deadline)
+            run.observer, run.quick_depth = observer, NOT_QUICK
+            self._walk(run)
+        finally:
+            let_go(held)
 
 
 def _remember(key: object, known: _Known) -> None:

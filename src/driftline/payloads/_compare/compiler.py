@@ -27,10 +27,16 @@ from driftline.payloads._values.values import NEW, OLD, Value, admits, expectati
 
 
 def compile_root(
-    document: SchemaDocument, root: Fragment, config: EngineConfig, flags: tuple[PathRule, ...] = ()
+    document: SchemaDocument,
+    root: Fragment,
+    config: EngineConfig,
+    flags: tuple[PathRule, ...] = (),
+    *,
+    is_observed: bool = False,
 ) -> Plans:
     """The plans of one root of a document; their functions are built when payloads get to them."""
-    return Plans(SchemaSettings(document, root, config, flags), Tools(parse_condition, build))
+    settings = SchemaSettings(document, root, config, flags, is_observed=is_observed)
+    return Plans(settings, Tools(parse_condition, build))
 
 
 def build(plan: NodePlan) -> None:
@@ -67,7 +73,16 @@ def _node_comparer(plan: NodePlan) -> tuple[Compare, Compare]:
         else:
             leaf(old, new, run, path)
 
-    return compare, lambda old, new, run, path: objects[0](old, new, run, path)
+    def observe(old: Value, new: Value, run: Run, path: Path) -> None:
+        if run.observer is not None and type(old) is list and type(new) is list:
+            run.observer.array(path, old, new)
+        elif run.observer is not None and not (type(old) is dict and type(new) is dict):
+            run.observer.leaf(path, old, new)
+        compare(old, new, run, path)
+
+    return observe if plan.settings.is_observed else compare, lambda old, new, run, path: objects[0](
+        old, new, run, path
+    )
 
 
 def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], ContainerCompare], kind: type) -> list[Compare]:

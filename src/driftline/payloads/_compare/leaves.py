@@ -166,6 +166,8 @@ def _is_decided(plan: NodePlan) -> bool:
     rules = plan.rules
     if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.strategy == "ignore":
         return False
+    if plan.settings.is_observed:
+        return False
     return not (rules.texts and plan.settings.config.trace_rule_application)
 
 

@@ -46,10 +46,17 @@ class SchemaSettings:
     """What a whole schema says, found once for a root and a configuration: switches, ignored paths, renames."""
 
     def __init__(
-        self, document: SchemaDocument, root: Fragment, config: EngineConfig, flags: tuple[PathRule, ...] = ()
+        self,
+        document: SchemaDocument,
+        root: Fragment,
+        config: EngineConfig,
+        flags: tuple[PathRule, ...] = (),
+        *,
+        is_observed: bool = False,
     ) -> None:
         self.document = document
         self.root = root
+        self.is_observed = is_observed  # then equal values take no short cut
         self.config = config
         self.flags = flags
         self.checks_types = config.strict_schema_validation or config.trace_rule_application

@@ -11,7 +11,7 @@ import html
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -188,12 +188,25 @@ class Owner(NamedTuple):
     new: Value
 
 
+class Observer(Protocol):
+    """Collects what the comparison pairs with each other, whether it differs or not."""
+
+    def leaf(self, path: Path, old: Value, new: Value) -> None:
+        """Two values of which at least one is a scalar."""
+
+    def array(self, path: Path, old: list[Any], new: list[Any]) -> None:
+        """Two arrays, before their items are paired."""
+
+    def alone(self, path: Path, side: int, value: Value) -> None:
+        """A member or an item of one side that has no partner."""
+
+
 class Run:
     """Collects what one comparison finds."""
 
     __slots__ = (
         "check_deadline", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
-        "fitting", "ignored", "max_depth", "owners", "pruned", "quick_depth", "root", "roots", "said",
+        "fitting", "ignored", "max_depth", "observer", "owners", "pruned", "quick_depth", "root", "roots", "said",
         "statistics", "steps", "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
@@ -218,6 +231,7 @@ class Run:
         self.fitting: dict[tuple[int, int, int], tuple[Value, bool]] = {}
         self.conditions: dict[tuple[int, int], bool] = {}
         self.views: dict[object, Any] = {}
+        self.observer: Observer | None = None
         self.checked = self.ignored = self.extra_leaves = self.depth = self.steps = 0
 
     def probe(self) -> Run:
@@ -295,6 +309,8 @@ class Run:
         is_scalar = type(value) not in CONTAINERS
         if not is_scalar:
             self.check_nesting(value)
+        if self.observer is not None:
+            self.observer.alone(path, side, value)
         if self.statistics:
             self.unmatched[side].append(path)
             self.extra_leaves += 1 if is_scalar else leaf_count(value)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from driftline.payloads._compare.compare import ObservedPlan
 from driftline.payloads._suggest.evidence import (
     MIN_DIFFERING,
+    MIN_NOISY,
     SHARE,
     Pair,
+    Share,
+    Sighting,
     Suggestion,
     is_sure,
     likeness,
     number,
     token,
 )
-from driftline.payloads._values.paths import Place
+from driftline.payloads._suggest.write import schema_with
+from driftline.payloads._values.paths import Path, Place, escape_pointer, place_of
 from driftline.payloads._values.times import parse_iso
-from driftline.payloads._values.values import MISSING, Json, Value
+from driftline.payloads._values.values import MISSING, OLD, Json, Value
 
 Bags = dict[int, list[Json]]  # pair -> the values of a member in it
 
@@ -34,11 +39,10 @@ _IDENTITY = re.compile(r"(?:^|[_.-])(?:id|sid|key|sku|code|uuid|guid|number|no|s
 
 
 class ArrayMode(NamedTuple):
-    """How the items of an array are aligned; members in `loose` do not tell items apart."""
+    """How the items of an array are aligned."""
 
     mode: str
     key: str | None = None
-    loose: frozenset[str] = frozenset()
 
 
 class Alignment:
@@ -57,46 +61,34 @@ class Alignment:
         names = self.aliases.get(place, {}) if is_old else {}
         return {names.get(name, name): item for name, item in value.items()} if names else value
 
-    def leaves(self, old: Value, new: Value, place: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
-        """Scalars that both sides have, and what only one side has."""
-        if isinstance(old, dict) and isinstance(new, dict):
-            lefts = self.members(old, place, is_old=True)
-            for name, left in lefts.items():
-                yield from self.leaves(left, new.get(name, MISSING), (*place, name))
-            for name, right in new.items():
-                if name not in lefts:
-                    yield (*place, name), MISSING, right
-        elif isinstance(old, list) and isinstance(new, list):
-            for left, right in self.items(old, new, place):
-                yield from self.leaves(left, right, (*place, None))
-        else:
-            yield place, old, new
+    def in_new_names(self, value: Json, place: Place = ()) -> Json:
+        """A payload of Old under New's names, so that it can stand where New's does."""
+        if isinstance(value, dict):
+            members = self.members(value, place, is_old=True)
+            return {name: self.in_new_names(item, (*place, name)) for name, item in members.items()}
+        if isinstance(value, list):
+            return [self.in_new_names(item, (*place, None)) for item in value]
+        return value
 
-    def items(self, old: list[Json], new: list[Json], place: Place) -> list[tuple[Json, Json]]:
-        """The items that belong together."""
-        mode = self.modes.get(place)
-        if mode is None:
-            return list(zip(old, new, strict=False))
-        below = (*place, None)
-        if mode.mode == "unordered" and not any(isinstance(item, dict | list) for item in (*old, *new)):
-            return []
-        waiting: dict[str, list[Json]] = defaultdict(list)
-        for item in reversed(new):
-            waiting[self._identity(item, below, mode, is_old=False)].append(item)
-        found = []
-        for item in old:
-            same = waiting.get(self._identity(item, below, mode, is_old=True))
-            if same:
-                found.append((item, same.pop()))
-        return found
+    def schema(self) -> dict[str, Any]:
+        """A schema with the renames and modes, by which the comparison aligns."""
+        rules: dict[Place, dict[str, Json]] = {}
+        for place, names in self.aliases.items():
+            for old, new in names.items():
+                rules.setdefault((*place, new), {})["alias"] = old
+        for place, mode in self.modes.items():
+            rules.setdefault(place, {})["array-mode"] = mode.mode
+            if mode.key is not None:
+                rules[place]["array-key"] = mode.key
+        return schema_with(rules)
 
-    def _identity(self, item: Value, place: Place, mode: ArrayMode, *, is_old: bool) -> str:
-        if not isinstance(item, dict):
-            return token(item)
-        members = self.members(item, place, is_old=is_old)
-        if mode.key is not None:
-            return token(members.get(mode.key))
-        return token({name: value for name, value in members.items() if name not in mode.loose})
+    def observe(self, pairs: Iterable[Pair], *, are_both_old: bool = False) -> Sightings:
+        """What the comparison pairs with each other under the renames and modes."""
+        plan = ObservedPlan(self.schema())
+        seen = Sightings()
+        for seen.pair, (old, new) in enumerate(pairs):
+            plan.observe(old, self.in_new_names(new) if are_both_old else new, seen)
+        return seen
 
     def objects(self, old: Json, new: Json) -> Iterator[tuple[Place, dict[str, list[Json]], dict[str, list[Json]]]]:
         """The members of the objects at each place as bags of values: order inside arrays does not matter."""
@@ -117,16 +109,32 @@ class Alignment:
         if lists[0] and lists[1]:
             yield from self._bags(lists[0], lists[1], (*place, None))
 
-    def arrays(self, old: Json, new: Json, place: Place = ()) -> Iterator[tuple[Place, list[Json], list[Json]]]:
-        """The arrays that both sides have at the same place, outer ones first."""
-        if isinstance(old, dict) and isinstance(new, dict):
-            for name, left in self.members(old, place, is_old=True).items():
-                if name in new:
-                    yield from self.arrays(left, new[name], (*place, name))
-        elif isinstance(old, list) and isinstance(new, list):
-            yield place, old, new
-            for left, right in self.items(old, new, place):
-                yield from self.arrays(left, right, (*place, None))
+
+class Sightings:
+    """Collects, place by place, the leaves and arrays that a comparison paired, with the number of their pair."""
+
+    def __init__(self) -> None:
+        self.pair = 0
+        self.leaves: dict[Place, list[Sighting]] = {}
+        self.arrays: dict[Place, list[Sighting]] = {}
+        self.lone_items: dict[Place, dict[int, Sighting]] = {}  # of an array: one of each pair
+
+    def leaf(self, path: Path, old: Value, new: Value) -> None:
+        """Two values of which at least one is a scalar."""
+        self.leaves.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
+
+    def array(self, path: Path, old: list[Any], new: list[Any]) -> None:
+        """Two arrays."""
+        self.arrays.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
+
+    def alone(self, path: Path, side: int, value: Value) -> None:
+        """A member or an item without a partner."""
+        place = place_of(path)
+        seen = Sighting(self.pair, *((value, MISSING) if side == OLD else (MISSING, value)))
+        if place[-1] is None:
+            self.lone_items.setdefault(place[:-1], {})[self.pair] = seen
+        else:
+            self.leaves.setdefault(place, []).append(seen)
 
 
 # Renames.
@@ -292,19 +300,18 @@ def _evidence(together: list[int], agreeing: list[int], olds: Bags, news: Bags) 
 
 
 # Array modes: by a key where there is one, else unordered.
-def find_array_modes(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
-    """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are."""
+def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> Iterator[Suggestion]:
+    """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are.
+
+    Where the order is the same in New, two answers of Old may still differ in it.
+    """
     for _ in range(_MODE_ROUNDS):
-        found: dict[Place, list[Pair]] = {}
-        for old, new in pairs:
-            for place, left, right in known.arrays(old, new):
-                if place not in known.modes:
-                    found.setdefault(place, []).append((left, right))
+        seen, noise = known.observe(pairs).arrays, known.observe(again, are_both_old=True).arrays
         fresh: list[Suggestion] = []
-        for place, seen in sorted(found.items(), key=lambda entry: (len(entry[0]), str(entry[0]))):
+        for place in sorted({*seen, *noise} - known.modes.keys(), key=lambda place: (len(place), str(place))):
             if any(place[: len(one.place)] == one.place for one in fresh):
                 continue  # inside an array that has just been aligned: seen again in the next round
-            suggestion = _mode(place, seen, known)
+            suggestion = _Array(place, known).mode(seen.get(place, []), noise.get(place, []))
             if suggestion is not None:
                 fresh.append(suggestion)
         if not fresh:
@@ -312,58 +319,148 @@ def find_array_modes(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion
         yield from fresh
 
 
-def _mode(place: Place, seen: list[Pair], known: Alignment) -> Suggestion | None:
-    long = [(old, new) for old, new in seen if len(old) > 1 and len(new) > 1]
-    if len(long) < MIN_DIFFERING:
+class _Lists(NamedTuple):
+    """Arrays of more than one item, and the same with New's names in their items."""
+
+    given: list[Sighting]
+    renamed: list[tuple[list[Any], list[Any]]]
+
+    def tokens(self, names: Iterable[str] | None) -> list[tuple[list[str], list[str]]]:
+        """The arrays as tokens of their items, or of some members."""
+        if names is None:
+            return [(list(map(token, old)), list(map(token, new))) for old, new in self.renamed]
+        chosen = sorted(names)
+        sides = [[[token([item[name] for name in chosen]) for item in side] for side in pair] for pair in self.renamed]
+        return [(old, new) for old, new in sides]
+
+
+class _Array:
+    """The array at one place."""
+
+    def __init__(self, place: Place, known: Alignment) -> None:
+        self.place = place
+        self.known = known
+
+    def mode(self, seen: list[Sighting], noise: list[Sighting]) -> Suggestion | None:
+        """The mode that old-new pairs show, else the one that old-old pairs do."""
+        pairs, again = self._lists(seen), self._lists(noise)
+        for lists, others, least in ((pairs, again, MIN_DIFFERING), (again, pairs, MIN_NOISY)):
+            if len(lists.given) >= least:
+                suggestion = self._found(lists, others, least, is_noise=lists is again)
+                if suggestion is not None:
+                    return suggestion
         return None
-    items = [item for old, new in long for item in (*old, *new)]
-    if not any(isinstance(item, dict | list) for item in items):
-        return _unordered(place, long, known, ArrayMode("unordered"), [_tokens(*pair) for pair in long])
-    if not all(isinstance(item, dict) for item in items):
-        return None
-    lists = [_renamed_items(old, new, place, known) for old, new in long]
-    names = set.intersection(*(set(item) for pair in lists for side in pair for item in side))
-    return _keyed(place, long, lists, names, known) or _loose(place, long, lists, names, known)
 
+    def _lists(self, seen: list[Sighting]) -> _Lists:
+        long = [one for one in seen if len(one.old) > 1 and len(one.new) > 1]
+        below = (*self.place, None)
+        members = self.known.members
+        return _Lists(
+            long,
+            [
+                (
+                    [members(item, below, is_old=True) if isinstance(item, dict) else item for item in one.old],
+                    one.new,
+                )
+                for one in long
+            ],
+        )
 
-def _renamed_items(old: list[Any], new: list[Any], place: Place, known: Alignment) -> tuple[list[Any], list[Any]]:
-    below = (*place, None)
-    return (
-        [known.members(item, below, is_old=True) for item in old],
-        [known.members(item, below, is_old=False) for item in new],
-    )
+    def _found(self, lists: _Lists, others: _Lists, least: int, *, is_noise: bool) -> Suggestion | None:
+        items = [item for pair in (*lists.renamed, *others.renamed) for side in pair for item in side]
+        if not any(isinstance(item, dict | list) for item in items):
+            return self._unordered(lists, others, None, least, is_noise=is_noise)
+        if not all(isinstance(item, dict) for item in items):
+            return None
+        names = set.intersection(*(set(item) for item in items))
+        keyed = self._keyed(lists, others, names, least, is_noise=is_noise)
+        if keyed is not None:
+            return keyed
+        telling = [name for name in sorted(names) if _is_telling(lists, name)]
+        if len(telling) * 2 <= len(names):
+            return None
+        return self._unordered(lists, others, telling, least, is_noise=is_noise)
 
+    def _keyed(
+        self, lists: _Lists, others: _Lists, names: set[str], least: int, *, is_noise: bool
+    ) -> Suggestion | None:
+        ranked = []
+        for name in sorted(names):
+            values = [item[name] for pair in (*lists.renamed, *others.renamed) for side in pair for item in side]
+            if any(value is None or isinstance(value, dict | list | bool) for value in values):
+                continue
+            spelled = lists.tokens((name,))
+            fitting = sum(_is_key(*pair) for pair in spelled)
+            is_unique = all(len(set(old)) == len(old) for old, _ in (*spelled, *others.tokens((name,))))
+            if is_unique and fitting >= SHARE * len(spelled):
+                ranked.append((_IDENTITY.search(name) is None, -fitting, name))
+        if not ranked:
+            return None
+        _, fitting, name = min(ranked)
+        spelled = lists.tokens((name,))
+        turned = [number for number, (old, new) in enumerate(spelled) if set(old) == set(new) and old != new]
+        if len(turned) < least:
+            return None
+        count = len(lists.given)
+        level = "sure" if is_sure(-fitting, count, count) and len(turned) * 2 >= count else "review"
+        shares = self._shares(lists, others, (name,), is_noise=is_noise)
+        why = f"{name} is unique in every array, the order differs in {len(turned)} of {count}"
+        key = f"/{escape_pointer(name)}" if "." in name or name.startswith("/") else name
+        rule = {"array-mode": "keyed", "array-key": key}
+        example = lists.renamed[turned[0]]
+        keys = ([item[name] for item in example[0]], [item[name] for item in example[1]])
+        self.known.modes[self.place] = ArrayMode("keyed", key)
+        return self._suggested(rule, level, shares, (-fitting, count, count), why, [keys], [])
 
-def _tokens(old: list[Any], new: list[Any]) -> tuple[list[str], list[str]]:
-    return list(map(token, old)), list(map(token, new))
+    def _unordered(
+        self, lists: _Lists, others: _Lists, names: list[str] | None, least: int, *, is_noise: bool
+    ) -> Suggestion | None:
+        """No key: members whose values are the same bag on both sides tell the items apart."""
+        rows = lists.tokens(names)
+        turned = [number for number, (old, new) in enumerate(rows) if old != new]
+        good = {number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])}
+        if len(turned) < least or len(good) < SHARE * len(turned):
+            return None
+        level = "sure" if is_sure(len(good), len(turned), len(rows)) else "review"
+        given = [(one.old, one.new) for one in lists.given]
+        bad = [given[number] for number in turned if number not in good]
+        examples = [given[number] for number in sorted(good)[:2]]
+        counts = (len(good), len(turned), len(rows))
+        shares = self._shares(lists, others, names, is_noise=is_noise)
+        self.known.modes[self.place] = ArrayMode("unordered")
+        rule = {"array-mode": "unordered"}
+        return self._suggested(rule, level, shares, counts, "the same items in another order", examples, bad)
 
+    def _shares(
+        self, lists: _Lists, others: _Lists, names: Iterable[str] | None, *, is_noise: bool
+    ) -> tuple[Share, Share]:
+        """In what share of old-old and of old-new pairs the same items are in another order."""
+        found = []
+        for one in (lists, others) if is_noise else (others, lists):
+            turned = {
+                sighting.pair
+                for sighting, (old, new) in zip(one.given, one.tokens(names), strict=True)
+                if old != new and Counter(old) == Counter(new)
+            }
+            found.append(Share(len(turned), len({sighting.pair for sighting in one.given})))
+        return found[0], found[1]
 
-def _keyed(
-    place: Place, long: list[Pair], lists: list[tuple[Any, Any]], names: set[str], known: Alignment
-) -> Suggestion | None:
-    ranked = []
-    for name in names:
-        values = [([item[name] for item in old], [item[name] for item in new]) for old, new in lists]
-        if any(
-            value is None or isinstance(value, dict | list | bool) for pair in values for side in pair for value in side
-        ):
-            continue
-        spelled = [_tokens(*pair) for pair in values]
-        fitting = [_is_key(*pair) for pair in spelled]
-        turned = sum(set(old) == set(new) and old != new for old, new in spelled)
-        if all(len(set(old)) == len(old) for old, _ in spelled) and sum(fitting) >= SHARE * len(long):
-            ranked.append((_IDENTITY.search(name) is None, -sum(fitting), name, turned, values[0]))
-    if not ranked:
-        return None
-    _, fitting_count, name, turned, example = min(ranked, key=lambda entry: entry[:3])
-    if turned < MIN_DIFFERING:
-        return None
-    known.modes[place] = ArrayMode("keyed", name)
-    explained = -fitting_count
-    level = "sure" if is_sure(explained, len(long), len(long)) and turned * 2 >= len(long) else "review"
-    why = f"{name} is unique in every array, the order differs in {turned} of {len(long)}"
-    rule = {"array-mode": "keyed", "array-key": name}
-    return Suggestion(place, rule, level, explained, len(long), len(long), why, [example])
+    def _suggested(
+        self,
+        rule: Mapping[str, Json],
+        level: str,
+        shares: tuple[Share, Share],
+        counts: tuple[int, int, int],
+        why: str,
+        examples: list[Pair],
+        against: list[Pair],
+    ) -> Suggestion:
+        """The suggestion; an order that Old does not keep itself is noise, which is sure by its rates."""
+        old, new = shares
+        if old.differing >= MIN_NOISY:
+            why += f"; Old itself changes it in {old}"
+            level = "sure" if level == "sure" or new.is_within(old) else "review"
+        return Suggestion(self.place, rule, level, *counts, why, examples, against)
 
 
 def _is_key(old: list[str], new: list[str]) -> bool:
@@ -373,35 +470,7 @@ def _is_key(old: list[str], new: list[str]) -> bool:
     return len(set(old) & set(new)) >= min(len(old), len(new)) - spare
 
 
-def _loose(
-    place: Place, long: list[Pair], lists: list[tuple[Any, Any]], names: set[str], known: Alignment
-) -> Suggestion | None:
-    """No key: members whose values are the same bag on both sides tell the items apart."""
-    telling = [
-        name
-        for name in sorted(names)
-        if sum(
-            Counter(token(item[name]) for item in old) == Counter(token(item[name]) for item in new)
-            for old, new in lists
-        )
-        >= _AGREE * len(lists)
-    ]
-    if len(telling) * 2 <= len(names):
-        return None
-    rows = [tuple([token({name: item[name] for name in telling}) for item in side] for side in pair) for pair in lists]
-    mode = ArrayMode("unordered", None, frozenset(names - set(telling)))
-    return _unordered(place, long, known, mode, rows)
-
-
-def _unordered(place: Place, long: list[Pair], known: Alignment, mode: ArrayMode, rows: list[Any]) -> Suggestion | None:
-    turned = [number for number, (old, new) in enumerate(rows) if old != new]
-    good = [number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])]
-    if len(turned) < MIN_DIFFERING or len(good) < SHARE * len(turned):
-        return None
-    known.modes[place] = mode
-    level = "sure" if is_sure(len(good), len(turned), len(long)) else "review"
-    bad = [long[number] for number in turned if number not in set(good)]
-    rule = {"array-mode": "unordered"}
-    examples = [long[number] for number in good[:2]]
-    counts = (len(good), len(turned), len(long))
-    return Suggestion(place, rule, level, *counts, "the same items in another order", examples, bad)
+def _is_telling(lists: _Lists, name: str) -> bool:
+    """Whether the values of a member are the same bag on both sides of most arrays."""
+    same = sum(Counter(old) == Counter(new) for old, new in lists.tokens((name,)))
+    return same >= _AGREE * len(lists.given)

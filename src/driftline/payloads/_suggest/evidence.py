@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
@@ -20,6 +20,7 @@ from driftline.payloads._values.times import EPOCH_UNITS, Instant, parse_iso
 from driftline.payloads._values.values import CASTS, MISSING, CastError, Json, Value, decimal_of, kind_of, same_json
 
 MIN_DIFFERING = 5
+MIN_NOISY = 3  # differing old-old pairs
 SHARE = 0.95
 SURE_BOUND = 0.80
 MOSTLY = 0.5  # a change in fewer pairs is a bug as likely as a migration: never sure
@@ -73,6 +74,7 @@ class Suggestion:
     examples: list[Pair] = field(default_factory=list)
     counterexamples: list[Pair] = field(default_factory=list)
     rivals: list[str] = field(default_factory=list)
+    unseen: float | None = None  # noise: the share of pairs in which a fault here looks the same
 
     @property
     def path(self) -> str:
@@ -92,7 +94,10 @@ class Suggestion:
     @property
     def hides(self) -> str:
         """What the rule lets pass, as text."""
-        return hidden_by(self.rule)
+        hidden = hidden_by(self.rule)
+        if self.unseen is None:
+            return hidden
+        return f"{hidden}; a fault here in up to {100 * self.unseen:.1f} % of pairs looks like the noise of Old"
 
     @property
     def is_preserving(self) -> bool:
@@ -130,17 +135,63 @@ def shown(value: object) -> Any:
     return "(missing)" if value is MISSING else value
 
 
-def wilson(successes: int, trials: int) -> float:
-    """The lower bound (95 %) of a share.
+def times(count: int) -> str:
+    """How often, as text."""
+    return "once" if count == 1 else f"{count} times"
+
+
+def wilson(successes: int, trials: int, *, upper: bool = False) -> float:
+    """The lower or upper bound (95 %) of a share.
 
     >>> wilson(16, 16) >= 0.8 > wilson(15, 15)
     True
+    >>> round(wilson(3, 300, upper=True), 3)
+    0.029
     """
     if not trials:
-        return 0.0
+        return 1.0 if upper else 0.0
     z, share = 1.96, successes / trials
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / 4 / trials / trials)
-    return (share + z * z / 2 / trials - spread) / (1 + z * z / trials)
+    bound = (share + z * z / 2 / trials + (spread if upper else -spread)) / (1 + z * z / trials)
+    return 1.0 if upper and successes == trials else bound  # exactly, whatever the rounding
+
+
+class Sighting(NamedTuple):
+    """Two values that a comparison paired, and the number of the pair of payloads."""
+
+    pair: int
+    old: Any
+    new: Any
+
+
+class Share(NamedTuple):
+    """In how many of the pairs of payloads that have a place it differs."""
+
+    differing: int
+    having: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Sighting]) -> Share:
+        """The share of rows, each pair of payloads counted once."""
+        having, differing = set(), set()
+        for pair, old, new in rows:
+            having.add(pair)
+            if not same_json(old, new):
+                differing.add(pair)
+        return cls(len(differing), len(having))
+
+    @property
+    def upper(self) -> float:
+        """The upper bound (95 %)."""
+        return wilson(self.differing, self.having, upper=True)
+
+    def is_within(self, noise: Share) -> bool:
+        """Whether this share is not above what the noise of Old explains."""
+        return self.having > 0 and self.differing <= noise.upper * self.having
+
+    def __str__(self) -> str:
+        """The counts."""
+        return f"{self.differing} of {self.having}"
 
 
 def is_sure(explained: int, differing: int, having: int, *, rare_is_fine: bool = False) -> bool:

@@ -98,6 +98,14 @@ def nested(place: Place, extensions: dict[str, Json]) -> dict[str, Json]:
     return extensions
 
 
+def schema_with(rules: Mapping[Place, Mapping[str, Json]]) -> dict[str, Any]:
+    """A new schema that has rules (extensions without their prefix) at places."""
+    schema: dict[str, Any] = {}
+    for place, rule in rules.items():
+        _add(schema, nested(place, {f"{EXTENSION_PREFIX}{name}": value for name, value in rule.items()}), place)
+    return schema
+
+
 class _Tree:
     """A document with what is needed to find the one place where a rule belongs."""
 

@@ -77,6 +77,19 @@ def _literal(value: Value) -> str:
     return _quoted(value) if isinstance(value, str) else to_string(value)
 
 
+def place_of(path: Path) -> Place:
+    """Where a path leads, without indexes and keys.
+
+    >>> place_of((((None, "rows"), 3), "qty"))
+    ('rows', None, 'qty')
+    """
+    steps: list[str | None] = []
+    while path is not None:
+        path, step = path
+        steps.append(step if type(step) is str else None)
+    return tuple(reversed(steps))
+
+
 # Rendered paths, parsed again: for masks, totals and accepted rules.
 @lru_cache(maxsize=4096)
 def generalised(path: str) -> str:
