@@ -27,6 +27,7 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/write_cli_reference.py --check
 	@$(BIN)/python scripts/write_packages.py --check
+	@$(BIN)/python scripts/write_equality.py --check
 
 gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in one table
 	@$(BIN)/python scripts/gate.py
@@ -86,9 +87,10 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-references: $(READY) ## write the command line reference, the table of packages and the list of licences
+references: $(READY) ## write the command line reference, the tables of packages and of equality, the list of licences
 	@$(BIN)/python scripts/write_cli_reference.py
 	@$(BIN)/python scripts/write_packages.py
+	@$(BIN)/python scripts/write_equality.py
 	@$(BIN)/python scripts/write_licences.py
 
 docs: references $(DOCS_READY) ## build the documentation site into out/site

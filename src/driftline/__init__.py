@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         spark as spark,
         tables as tables,
     )
+    from driftline.core import Diff as Diff
     from driftline.errors import (
         DriftlineError as DriftlineError,
         InputError as InputError,

@@ -51,7 +51,7 @@ def test_every_type_is_compared_by_value_and_kept(spark) -> None:
     assert driftline.spark.diff(frame(0), frame(1), key="id", **as_text).events.count() == 0
     [event] = driftline.spark.diff(frame(0), frame(2), key="id", **as_text).events.collect()
     assert event["changed"] == [f"v {kind}" for kind in TYPES]
-    events, stats = driftline.spark.diff(frame(0), frame(2), key="id")
+    events, stats = driftline.spark.diff(frame(0), frame(2), key="id").frames
     (event,) = events.collect()
     assert event["type"] == "changed"
     assert event["key"]["id"] == 1
@@ -73,7 +73,7 @@ def test_keyed_events_are_those_of_a_plain_loop(spark, emit_unchanged: bool) -> 
     # Names that Spark would take for a path into a struct, and names that differ in letter case alone.
     schema = "group int, `a.b` string, Value int, value date"
     a, b = (spark.createDataFrame([(*k, *v) for k, v in side.items()], schema) for side in (before, after))
-    events, stats = driftline.spark.diff(a, b, key=["group", "a.b"], emit_unchanged=emit_unchanged)
+    events, stats = driftline.spark.diff(a, b, key=["group", "a.b"], emit_unchanged=emit_unchanged).frames
     expected = []
     for place in sorted({*before, *after}):
         old, new = before.get(place), after.get(place)
@@ -90,10 +90,10 @@ def test_keyed_events_are_those_of_a_plain_loop(spark, emit_unchanged: bool) -> 
 def test_positional_and_multiset(spark) -> None:
     a = spark.createDataFrame([(1, "x"), (1, "x"), (2, None), (3, "z")], "n int, s string").coalesce(1)
     b = spark.createDataFrame([(1, "x"), (2, None), (2, None)], "n int, s string").coalesce(1)
-    events, stats = driftline.spark.diff(a, b)
+    events, stats = driftline.spark.diff(a, b).frames
     assert [(e["type"], e["row_index"]) for e in events.collect()] == [("changed", 3), ("removed", 5)]
     assert tuple(stats.first()) == (3, 0, 1, 1, 2)
-    events, stats = driftline.spark.diff(a, b, ignore_row_order=True)
+    events, stats = driftline.spark.diff(a, b, ignore_row_order=True).frames
     assert [(e["type"], tuple(e["row"])) for e in events.collect()] == [
         ("removed", (1, "x")),
         ("added", (2, None)),

@@ -27,7 +27,7 @@ EXAMPLES = 12  # each takes three jobs; more were tried by hand
 
 def told(changes) -> tuple[list[dict], dict]:
     """Events and counts as the events of a file have them: what is not there is left out."""
-    events, stats = ([row.asDict(recursive=True) for row in frame.collect()] for frame in changes)
+    events, stats = ([row.asDict(recursive=True) for row in frame.collect()] for frame in changes.frames)
     for event in events:
         if event.get("delta") is not None:
             event["delta"] = {name: cell for name, cell in event["delta"].items() if cell is not None}
@@ -132,7 +132,7 @@ AFTER = [
 def test_typed_columns_under_rules(spark, rules: dict) -> None:
     tables = [pa.table([list(column) for column in zip(*rows, strict=True)], schema=TYPED) for rows in (BEFORE, AFTER)]
     frames = [spark.createDataFrame(table).coalesce(1) for table in tables]
-    events, stats = driftline.spark.diff(*frames, **rules)
+    events, stats = driftline.spark.diff(*frames, **rules).frames
     if rules.get("fail_if"):
         assert [text.partition(" (measured")[0] for text in stats.first()["exceeded"]] == ["changed > 50%"]
         stats = stats.drop("exceeded")

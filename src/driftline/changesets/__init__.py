@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         merge as merge,
     )
     from driftline.changesets._make.databases import (
+        DatabaseDiff as DatabaseDiff,
         Diff as Diff,
         DiffFindings as DiffFindings,
         DiffSettings as DiffSettings,

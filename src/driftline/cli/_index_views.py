@@ -209,14 +209,14 @@ def print_diff(
     repo: str | None = None,
 ) -> None:
     """One diff in the requested format; with a repository, reviews show its source."""
-    from driftline.codeindex import json_line, summary_lines
+    from driftline.codeindex import diff_page, json_line, summary_lines
 
     if format_name == "text" and is_watched():
         show_diff(result)
     elif format_name == "text":
         say_lines(summary_lines(result))
     elif format_name in ("markdown", "html"):
-        click.echo(_page(result, format_name, repo))
+        click.echo(diff_page(result, format_name, repo))
     elif format_name == "json":
         events = {"events": list(result.events)} if with_events else {}
         print_json({"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **events}, compact)
@@ -224,17 +224,6 @@ def print_diff(
         with binary_stdout() as write:
             for event in result.events:
                 write(json_line(event, compact=compact))
-
-
-def _page(result: IndexDiff, format_name: str, repo: str | None) -> str:
-    from driftline.codeindex import V2, GitRepository, ReviewSource, diff_markdown, review_html, review_markdown
-
-    if result.inputs["kind"] != V2:
-        if format_name == "html":
-            raise IndexRefError("--format html shows diffs of git: references; this one is semantic-v1")
-        return diff_markdown(result)
-    source = ReviewSource(result.events, GitRepository(repo) if repo else None)
-    return (review_html if format_name == "html" else review_markdown)(result, source)
 
 
 def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bool) -> None:

@@ -58,12 +58,11 @@ if TYPE_CHECKING:
         ReviewSource as ReviewSource,
         Section as Section,
         diff_markdown as diff_markdown,
+        diff_page as diff_page,
         entries_markdown as entries_markdown,
         entry_lines as entry_lines,
         json_line as json_line,
         pruned_lines as pruned_lines,
-        review_html as review_html,
-        review_markdown as review_markdown,
         review_sections as review_sections,
         summary_lines as summary_lines,
     )

@@ -13,9 +13,11 @@ from itertools import islice
 
 from driftline.codeindex._diff.diff import IndexDiff
 from driftline.codeindex._diff.files import IndexEvent
+from driftline.codeindex._options import V2
 from driftline.codeindex._registry.keep import Pruned
 from driftline.codeindex._storage import GitRepository, event_line
-from driftline.core import JsonObject
+from driftline.core import JsonObject, StrPath
+from driftline.errors import IndexRefError
 
 _MARKDOWN_EVENTS = 100
 _MARKDOWN_LINES = 60
@@ -60,6 +62,31 @@ def diff_markdown(result: IndexDiff) -> str:
     hidden = summary["totalEvents"] - len(shown)
     lines += [f"- … and {hidden} more"] if hidden > 0 else []
     return "\n".join(lines)
+
+
+def rendered(result: IndexDiff, format_name: str) -> Iterator[bytes]:
+    """The content of a file."""
+    if format_name == "jsonl":
+        yield from (json_line(event, compact=False) for event in result.events)
+    elif format_name == "json":
+        yield json.dumps(result.to_dict(), indent=2).encode() + b"\n"
+    else:
+        yield diff_page(result, format_name, result.repository).encode() + b"\n"
+
+
+def diff_page(result: IndexDiff, format_name: str, repo: StrPath | None) -> str:
+    """A diff in Markdown or HTML: between `git:` references a review, with source from the repository, else a list."""
+    if result.inputs["kind"] != V2:
+        if format_name == "html":
+            raise IndexRefError("--format html shows diffs of git: references; this one is semantic-v1")
+        return diff_markdown(result)
+    source = ReviewSource(result.events, GitRepository(repo) if repo else None)
+    return (review_html if format_name == "html" else review_markdown)(result, source)
+
+
+def event_text(event: IndexEvent) -> str:
+    """An event in one line."""
+    return _event_item(event).removeprefix("- ")
 
 
 def entry_lines(entries: Iterable[JsonObject]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from driftline.core._extras import lazy_exports as lazy_exports
 
 if TYPE_CHECKING:
+    from driftline.core._diff import SHOWN_CHANGES as SHOWN_CHANGES, Diff as Diff, DiffMembers as DiffMembers
     from driftline.core._engines import (
         SHARED_FOLDER_VARIABLE as SHARED_FOLDER_VARIABLE,
         EngineChoice as EngineChoice,

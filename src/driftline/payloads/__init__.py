@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         Entry as Entry,
         Report as Report,
         indented as indented,
-        print_report as print_report,
     )
     from driftline.payloads._lint import Finding as Finding, infer_schema as infer_schema, lint as lint
     from driftline.payloads._rules.path_rules import (

@@ -10,7 +10,7 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
-from driftline.core import StrPath, Tracker, atomic_write, exact_loads, no_progress
+from driftline.core import SHOWN_CHANGES, DiffMembers, StrPath, Tracker, atomic_write, exact_loads, no_progress
 from driftline.sinks import Title, cell_text, find_format, format_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
@@ -20,11 +20,9 @@ from driftline.tables._options import DiffRules, check_options
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 _BLOCK_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 16 << 20  # longer streams of events are stored on disk
-_SHOWN = 10  # changes that a notebook or an assertion shows
 
 
 def diff(
@@ -85,11 +83,12 @@ class TablesDifferError(AssertionError):
 TablesDifferError.__module__ = "driftline"  # the name that users import
 
 
-class TableDiff:
-    """The result of a diff: iterate its events as dicts (schema first, stats last), or write them to a file.
+class TableDiff(DiffMembers):
+    """The result of a diff of tables: a `Diff` whose changes are events of rows, as dicts.
 
-    It is true if there are differences, and as long as rows were added, removed or changed. `stats` is the last
-    event. A large result is stored in a temporary file, which is removed with the object or by `close`.
+    It is true if there are differences, and as long as rows were added, removed or changed; where only columns came or
+    went, it is true and has length 0. Iterating it gives all events, schema first and stats last; `stats` is the last
+    one. A large result is stored in a temporary file, which is removed with the object or by `close`.
     """
 
     def __init__(self, stream: BinaryIO, stats: Stats, job: TableDiffJob) -> None:
@@ -125,7 +124,7 @@ class TableDiff:
     def _repr_html_(self) -> str:
         rows = (
             f"<tr><td>{html.escape(kind)}</td><td>{html.escape(place)}</td><td>{html.escape(what)}</td></tr>"
-            for kind, place, what in islice(self._shown(), _SHOWN)
+            for kind, place, what in islice(self._shown(), SHOWN_CHANGES)
         )
         return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{''.join(rows)}</table>"
 
@@ -143,6 +142,25 @@ class TableDiff:
         """Whether a check with this diff fails: by `fail_if`, or, without any condition, if there are differences."""
         limits = self._job.options.fail_if
         return bool(self._counts.exceeded(limits)) if limits else self.has_differences
+
+    @property
+    def exit_code(self) -> int:
+        """What `driftline diff` returns with the same options: 1 if a check with this diff fails, else 0."""
+        return int(self.failed)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows added, removed, changed and unchanged."""
+        return {name: getattr(self._counts, name) for name in ("added", "removed", "changed", "unchanged")}
+
+    def changes(self) -> Iterator[RowEvent | ChangedEvent]:
+        """The events of rows that were added, removed or changed, in the order of the output."""
+        return (event for event in self._rows() if event["type"] != "unchanged")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The events as data: `schema`, `changes` and `stats`."""
+        schema = next(iter(self))
+        return {"schema": schema, "changes": list(self.changes()), "stats": self.stats}
 
     def lines(self) -> Iterator[bytes]:
         """The events as lines of JSONL; any number of threads may iterate at the same time."""
@@ -197,14 +215,6 @@ class TableDiff:
                 rows.append({"_change": event["type"], **number, **event["row"]})
         return _frame(rows, ["_change", *self._header("columns_a")])
 
-    def to_arrow(self) -> pa.Table:
-        """As `to_polars`, in Arrow."""
-        return self.to_polars().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """As `to_polars`, in pandas."""
-        return self.to_polars().to_pandas()
-
     def _rows(self) -> Iterator[RowEvent | ChangedEvent]:
         for event in self:
             if event["type"] != "schema" and event["type"] != "column_stats" and event["type"] != "stats":
@@ -217,22 +227,21 @@ class TableDiff:
 
     def _shown(self) -> Iterator[tuple[str, str, str]]:
         """The changes as texts: kind, row, cells."""
-        for event in self._rows():
+        for event in self.changes():
             place = ", ".join(f"{name}={cell_text(value)}" for name, value in _place(event).items())
             if event["type"] == "changed":
                 cells = (
                     f"{name}: {_repr(cell['from'])} → {_repr(cell['to'])}" for name, cell in event["delta"].items()
                 )
                 yield "changed", place, ", ".join(cells)
-            elif event["type"] != "unchanged":
+            else:
                 yield event["type"], place, ", ".join(f"{name}={_repr(cell)}" for name, cell in event["row"].items())
 
-    def describe(self, limit: int = _SHOWN) -> str:
-        """Counts and the first changes, as text."""
-        lines = [f"  {kind} {place}: {what}" for kind, place, what in islice(self._shown(), limit)]
-        more = [f"  … and {len(self) - limit:,} more"] if len(self) > limit else []
-        counts = repr(self)[1:-1].removeprefix("TableDiff: ")
-        return "\n".join([f"{counts} ({identity(self._job.options)})", *lines, *more])
+    def _headline(self) -> str:
+        return f"{repr(self)[1:-1].removeprefix('TableDiff: ')} ({identity(self._job.options)})"
+
+    def _change_lines(self) -> Iterator[str]:
+        return (f"{kind} {place}: {what}" for kind, place, what in self._shown())
 
     def heading(self) -> Title:
         """The title: the inputs, the key and rules, and the time."""

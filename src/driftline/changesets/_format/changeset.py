@@ -162,6 +162,10 @@ class ChangeFile:
     def __iter__(self) -> Iterator[Operation]:
         return iterate(bytes(self), self._named_tables())
 
+    def __call__(self) -> Iterator[Operation]:
+        """The operations: `changes()` of a `DatabaseDiff`, whose `changes` is this file."""
+        return iter(self)
+
     def __len__(self) -> int:
         return len(self._summary())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, groupby, islice
 from typing import Any
 
@@ -52,8 +52,7 @@ def _aligned(operations: Iterator[Operation]) -> Iterator[str]:
 
 def _cells(operation: Operation) -> list[str]:
     sign = _SIGNS[operation.kind] + (" (indirect)" if operation.indirect else "")
-    old, new = _whole(operation, operation.old), _whole(operation, operation.new)
-    return [sign, *(_cut(_cell(before, after)) for before, after in zip(old, new, strict=True))]
+    return [sign, *(_cut(_cell(before, after)) for before, after in _pairs(operation))]
 
 
 def _whole(operation: Operation, row: Row | None) -> Row:
@@ -85,6 +84,33 @@ def json_array_lines(operations: Iterable[Operation]) -> Iterator[str]:
         yield f"{opening}{line}"
         opening = ","
     yield "[]" if opening == "[" else "]"
+
+
+def operation_text(operation: Operation) -> str:
+    """An operation in one line: its sign, table and key, and its other values."""
+    key = _key_text(operation)
+    flags = operation.table.key_flags
+    pairs = zip(operation.table.column_names, _pairs(operation), flags, strict=True)
+    cells = [f"{name}: {_cut(_cell(*pair))}" for name, pair, flag in pairs if not flag and set(pair) != {UNDEFINED}]
+    return f"{_SIGNS[operation.kind]} {operation.table.name} {key}" + (f": {', '.join(cells)}" if cells else "")
+
+
+def value_rows(operation: Operation) -> Iterator[tuple[str | None, ...]]:
+    """A row for each value before or after: table, kind, key, column, both values."""
+    key = _key_text(operation)
+    for name, pair in zip(operation.table.column_names, _pairs(operation), strict=True):
+        before, after = (None if value is UNDEFINED else sql_literal(value) for value in pair)
+        if before is not None or after is not None:
+            yield operation.table.name, operation.kind, key, name, before, after
+
+
+def _key_text(operation: Operation) -> str:
+    names = (operation.table.column_names[index] for index in operation.table.key_indexes)
+    return ", ".join(f"{name}={sql_literal(value)}" for name, value in zip(names, operation.key, strict=True))
+
+
+def _pairs(operation: Operation) -> Iterator[tuple[Field, Field]]:
+    return zip(_whole(operation, operation.old), _whole(operation, operation.new), strict=True)
 
 
 def plain_operation(operation: Operation | None) -> dict[str, Any] | None:
@@ -182,3 +208,12 @@ def _text_literal(text: str) -> str:
 
 def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+# The formats of lines, by name.
+LINES: dict[str, Callable[[Iterable[Operation]], Iterator[str]]] = {
+    "text": text_lines,
+    "jsonl": json_lines,
+    "json": json_array_lines,
+    "sql": to_sql,
+}

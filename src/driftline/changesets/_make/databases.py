@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from threading import Thread
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import apsw
 
@@ -31,12 +31,15 @@ from driftline.changesets._format.database import (
     stored_tables,
 )
 from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
+from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
-from driftline.core import StrPath, write_all
-from driftline.errors import ChangesetError
+from driftline.core import DiffMembers, StrPath, write_all
+from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from driftline.changesets._format.changeset import Changeset, Patchset
     from driftline.changesets._make.sections import Spool
 
@@ -75,8 +78,16 @@ class DiffFindings:
 
 
 @dataclass(slots=True)
-class Diff:
-    """The changes that turn one database into another, what could not be said, and what is worth knowing."""
+class DatabaseDiff(DiffMembers):
+    """The changes that turn one database into another: a `Diff` whose changes are operations on rows.
+
+    `changes` is their changeset or patchset; called, it iterates its operations. `problems` are differences that it
+    cannot say: with them the diff is true, even where there is no operation. `notes` are worth knowing.
+    """
+
+    _formats: ClassVar[Mapping[str, str]] = {
+        ".bin": "changeset", ".patchset": "patchset", ".txt": "text", ".jsonl": "jsonl", ".json": "json", ".sql": "sql",
+    }  # fmt: skip
 
     changes: Changeset | Patchset
     problems: list[Problem]
@@ -88,8 +99,52 @@ class Diff:
     def __iter__(self) -> Iterator[Operation]:
         return iter(self.changes)
 
+    def __bool__(self) -> bool:
+        return bool(self.problems or len(self))
+
     def __len__(self) -> int:
         return len(self.changes)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Operations by kind, and problems."""
+        tables = self.changes.statistics().values()
+        kinds = {kind: sum(table[kind] for table in tables) for kind in ("insert", "update", "delete")}
+        return {**kinds, "problems": len(self.problems)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The operations, the problems and the notes as data."""
+        found = {name: list(map(asdict, getattr(self, name))) for name in ("problems", "notes")}
+        return {"counts": self.counts, "changes": list(map(plain_operation, self)), **found}
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row for each value that an operation has before or after; keys and values as SQL literals."""
+        import polars as pl
+
+        names = ("table", "op", "key", "column", "before", "after")
+        rows = [row for operation in self for row in value_rows(operation)]
+        return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+
+    def _headline(self) -> str:
+        counts = self.counts
+        problems = f", {counts['problems']} problems" if self.problems else ""
+        return f"{counts['insert']:,} inserts, {counts['update']:,} updates, {counts['delete']:,} deletes{problems}"
+
+    def _change_lines(self) -> Iterator[str]:
+        return map(operation_text, self)
+
+    def _rendered(self, format_name: str) -> Iterator[bytes]:
+        """The file itself, or as `driftline changeset show` and `sql` print it."""
+        if format_name in ("changeset", "patchset"):
+            if format_name != type(self.changes).__name__.lower():
+                raise OptionError(f"the diff was made as a {type(self.changes).__name__.lower()}", code="wrong_format")
+            yield bytes(self)
+            return
+        for line in LINES[format_name](self):
+            yield f"{line}\n".encode("utf-8", "backslashreplace")
+
+
+Diff = DatabaseDiff  # its name in version 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +169,7 @@ def diff(
     stat: bool = False,
     allow_incomplete: bool = False,
     patchset: bool = False,
-) -> Diff:
+) -> DatabaseDiff:
     """The changes that turn database file `old` into `new`.
 
     Differences that a changeset cannot say raise `incomplete_diff`, unless `allow_incomplete` is set.
@@ -126,7 +181,7 @@ def diff(
         found = diff_to(out, old, new, settings)
         out.seek(0)
         kind = Patchset if patchset else Changeset
-        return Diff(kind.from_bytes(out.read(), found.tables), found.problems, found.notes)
+        return DatabaseDiff(kind.from_bytes(out.read(), found.tables), found.problems, found.notes)
 
 
 def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> DiffFindings:

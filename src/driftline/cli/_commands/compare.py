@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import Function
-from driftline.cli._outcome import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
@@ -160,7 +158,7 @@ def compare(
         raise
     shown = masker.report(report) if masker is not None else report
     _write(_rendered(shown, format_name, name, output), output, *inputs)
-    return SAME if report.is_match else DIFFERENT
+    return report.exit_code
 
 
 def read_config(path: str | None) -> dict[str, Any] | None:
@@ -196,7 +194,7 @@ def _rendered(report: Report, format_name: str, name: str, output: str | None) -
 
         return junit_xml(report, name)
     if format_name == "text":
-        return _as_text(report, is_terminal=output is None and sys.stdout.isatty())
+        return report.to_text(is_terminal=output is None and sys.stdout.isatty())
     from driftline.payloads import indented
 
     return indented(report.to_json()) + b"\n"
@@ -212,18 +210,8 @@ def _rendered_error(error: PayloadError, format_name: str, name: str, output: st
 
         return junit_xml(found, name, error)
     if format_name == "text":
-        return _as_text(found, is_terminal=output is None and sys.stdout.isatty())
+        return found.to_text(is_terminal=output is None and sys.stdout.isatty())
     return indented(to_json_bytes(error_response(error))) + b"\n"
-
-
-def _as_text(report: Report, *, is_terminal: bool) -> bytes:
-    from rich.console import Console
-
-    from driftline.payloads import print_report
-
-    target = io.StringIO()
-    print_report(report, Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True))
-    return target.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _write(data: bytes, output: str | None, *inputs: str) -> None:

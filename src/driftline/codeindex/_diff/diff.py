@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
 from driftline.codeindex._diff.files import IndexEvent
@@ -24,7 +24,10 @@ from driftline.codeindex._read.resolve import (
     resolve_tree,
 )
 from driftline.codeindex._storage import CacheRoot, GitRepository, compact_json
-from driftline.core import JsonObject, Tracker, no_progress
+from driftline.core import DiffMembers, JsonObject, Tracker, no_progress
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MAX_EVENTS = "max-events"
 
@@ -33,14 +36,21 @@ ModeScheduler = Callable[[str, IndexDir, IndexDir, DiffOptions, Tracker], ModeDi
 
 
 @dataclass(frozen=True, slots=True)
-class IndexDiff:
-    """The result of a diff: its id, a summary that counts everything, and the ordered events."""
+class IndexDiff(DiffMembers):
+    """The result of a diff of two indexes: a `Diff` whose changes are its ordered events.
+
+    `summary` counts everything, also events that a limit cut off, and so does the length. `repository` is where reviews
+    read the source of definitions.
+    """
+
+    _formats: ClassVar[JsonObject] = {".jsonl": "jsonl", ".json": "json", ".md": "markdown", ".html": "html"}
 
     diff_id: str
     inputs: JsonObject
     summary: JsonObject
     events: Iterable[IndexEvent]
     modes: Sequence[ModeDiff] = field(default=(), repr=False)
+    repository: Path | None = field(default=None, repr=False, compare=False)
 
     @property
     def has_changes(self) -> bool:
@@ -51,8 +61,37 @@ class IndexDiff:
         """Whether the two sides differ."""
         return self.has_changes
 
-    def to_frame(self) -> Any:
-        """The events as a Polars frame: one row each, nested records as JSON."""
+    def __len__(self) -> int:
+        total: int = self.summary["totalEvents"]
+        return total
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Events, and the files, chunks and relations that they are about."""
+        modes = self.summary["modesSummary"].values()
+        about = {what: sum(sum(mode[what].values()) for mode in modes) for what in ("files", "chunks", "relations")}
+        return {"events": len(self), **about}
+
+    def changes(self) -> Iterator[IndexEvent]:
+        """The events, in the order of the output."""
+        return iter(self.events)
+
+    def to_dict(self) -> JsonObject:
+        """The inputs, the summary and the events as data."""
+        content = {"diffId": self.diff_id, "inputs": self.inputs, "summary": self.summary}
+        return {**content, "events": list(self.events)}
+
+    def _headline(self) -> str:
+        return "\n".join(view().summary_lines(self))
+
+    def _change_lines(self) -> Iterator[str]:
+        return map(view().event_text, self.events)
+
+    def _rendered(self, format_name: str) -> Iterator[bytes]:
+        yield from view().rendered(self, format_name)
+
+    def to_polars(self) -> pl.DataFrame:
+        """The events as a frame: one row each, nested records as JSON."""
         import polars as pl
 
         columns = ("kind", "mode", "file", "name", "chunkKind", "public", "similarity")
@@ -68,6 +107,8 @@ class IndexDiff:
         types: JsonObject = dict.fromkeys(("kind", "mode", "file", "name", "chunkKind"), pl.String)
         types |= {"public": pl.Boolean, "similarity": pl.Float64, "changes": pl.List(pl.String)}
         return pl.DataFrame(rows, schema=types | {"before": pl.String, "after": pl.String})
+
+    to_frame = to_polars  # its name in version 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +221,7 @@ def run(
     events = list(islice(chain.from_iterable(mode.events() for mode in modes), options.max_events))
     labels = (request.before.label, request.after.label)
     summary = _summary(identifier, inputs, modes, options, created_at or timestamp(), labels)
-    return IndexDiff(identifier, inputs, summary, events, modes)
+    return IndexDiff(identifier, inputs, summary, events, modes, request.repository)
 
 
 def cut(result: IndexDiff, max_events: int) -> IndexDiff:
@@ -189,7 +230,14 @@ def cut(result: IndexDiff, max_events: int) -> IndexDiff:
     if total <= max_events:
         return result
     summary = result.summary | _truncation(total, max_events)
-    return IndexDiff(result.diff_id, result.inputs, summary, list(islice(result.events, max_events)), result.modes)
+    return replace(result, summary=summary, events=list(islice(result.events, max_events)))
+
+
+def view() -> Any:
+    """How a diff is rendered, imported when it is."""
+    from driftline.codeindex import _view
+
+    return _view
 
 
 def _json(record: object) -> str | None:

@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 import html
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
+from driftline.core import SHOWN_CHANGES, DiffMembers
 from driftline.errors import PayloadError
 from driftline.payloads._values.limits import Deadline, EngineConfig
 from driftline.payloads._values.paths import Path, render
@@ -29,6 +31,7 @@ from driftline.payloads._values.values import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
 
 _VERDICTS = {True: "match", False: "mismatch", None: "cut short"}
@@ -55,8 +58,13 @@ class Entry(dict[str, Any]):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
-    """The outcome of one comparison; `is_match` is None where it was cut short."""
+class Report(DiffMembers):
+    """The outcome of one comparison: a `Diff` whose changes are the entries of `diffs`.
+
+    `is_match` is None where the comparison was cut short; then the report counts as different, with exit code 2.
+    """
+
+    _formats: ClassVar[Mapping[str, str]] = {".json": "json", ".txt": "text"}
 
     is_match: bool | None
     summary: dict[str, int]
@@ -73,6 +81,32 @@ class Report:
         [False, True, True]
         """
         return self.is_match is not True
+
+    def __len__(self) -> int:
+        return len(self.diffs)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The summary: fields compared and ignored, differences, warnings."""
+        return self.summary
+
+    @property
+    def exit_code(self) -> int:
+        """What `driftline compare` returns: 0 match, 1 mismatch, 2 where the comparison was cut short."""
+        return 2 if self.is_match is None else int(not self.is_match)
+
+    def changes(self) -> Iterator[Entry]:
+        """The differences, without the warnings."""
+        return iter(self.diffs)
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row a difference; values as JSON text."""
+        import polars as pl
+
+        names = ("path", "type", "old", "new", "message")
+        return pl.DataFrame(
+            [_cells(entry) for entry in self.diffs], schema=dict.fromkeys(names, pl.String), orient="row"
+        )
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Report:
@@ -103,8 +137,12 @@ class Report:
         mismatch: 1 difference, 0 warnings
           $.a VALUE_MISMATCH: 1 != 2
         """
+        return self.describe(_SHOWN)
+
+    def describe(self, limit: int = SHOWN_CHANGES) -> str:
+        """The verdict, the first differences and warnings, as text."""
         counts = f"{_count(len(self.diffs), 'difference')}, {_count(len(self.warnings), 'warning')}"
-        shown = [*self.diffs, *self.warnings][:_SHOWN]
+        shown = [*self.diffs, *self.warnings][:limit]
         lines = [f"  {entry['path']} {entry['type']}: {entry['message']}" for entry in shown]
         left = len(self.diffs) + len(self.warnings) - len(shown)
         return "\n".join([f"{_VERDICTS[self.is_match]}: {counts}", *lines, *([f"  … and {left} more"] if left else [])])
@@ -124,6 +162,18 @@ class Report:
     def to_json(self, *, execution: bool = True) -> bytes:
         """The report as compact JSON."""
         return to_json_bytes(self.to_dict(execution=execution))
+
+    def _rendered(self, format_name: str) -> Iterator[bytes]:
+        """The report as `driftline compare` writes it into a file."""
+        yield self.to_text() if format_name == "text" else indented(self.to_json()) + b"\n"
+
+    def to_text(self, *, is_terminal: bool = False) -> bytes:
+        """Every difference in some lines, in colour for a terminal."""
+        from rich.console import Console
+
+        target = io.StringIO()
+        print_report(self, Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True))
+        return target.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _count(number: int, noun: str) -> str:

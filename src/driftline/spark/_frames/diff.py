@@ -12,13 +12,17 @@ an empty string or a duplicate in them is an error and not an event.
 from __future__ import annotations
 
 import json
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Window, functions as f, types as t
 
+from driftline.core import DiffMembers, StrPath
 from driftline.errors import OptionError, TableError
 from driftline.spark._frames.columns import (
     FrameColumn,
@@ -37,9 +41,12 @@ from driftline.tables import TableOptions, check_options
 from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, resolve_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    import polars as pl
+    from pyspark.sql import Column, DataFrame, Row
 
 _COUNTED = ("added", "removed", "changed", "unchanged")
+_PLACES = ("key", "row_index")
+_SUFFIXES = {".parquet": "parquet", ".orc": "orc", ".json": "json", ".jsonl": "json"}
 _FIRST_ROW = 2  # rows are numbered as in a CSV file of the same table
 _IN_ORDER = "array_sort(filter(rows, row -> {}row.is_a), (x, y) -> CASE WHEN x.number < y.number THEN -1 ELSE 1 END)"
 _MATCHED_BY = (
@@ -49,15 +56,94 @@ _PAIRS = "array<struct<a:int,b:int>>"
 
 
 @dataclass(frozen=True)
-class DataFrameDiff:
-    """The events in order, without schema and stats events, and one row of counts."""
+class DataFrameDiff(DiffMembers):
+    """The result of a diff of DataFrames: a `Diff` of events in order, with one row of counts in `stats`.
+
+    Both are lazy. What is asked of the result itself runs Spark: its truth, length, counts and exit code share one job;
+    `changes`, `to_dict` and the frames bring all events to the driver; `write` does not.
+    """
 
     events: DataFrame
     stats: DataFrame
     whole_rows: bool = True  # False where `changed_columns_only` took columns away
+    columns_differ: bool = False  # columns were added or removed: a difference even without a different row
 
     def __iter__(self) -> Iterator[DataFrame]:
-        return iter((self.events, self.stats))
+        """Unpack into events and stats, as in version 0.2."""
+        message = "unpacking a DataFrameDiff is removed in driftline 0.4; use: events, stats = diff.frames"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return iter(self.frames)
+
+    @property
+    def frames(self) -> tuple[DataFrame, DataFrame]:
+        """The events and the counts."""
+        return self.events, self.stats
+
+    @cached_property
+    def _stats(self) -> Row:
+        found = self.stats.first()
+        assert found is not None, "the counts are one row"
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows added, removed, changed and unchanged."""
+        return {kind: self._stats[f"rows_{kind}"] for kind in _COUNTED}
+
+    def __len__(self) -> int:
+        return sum(self.counts.values()) - self.counts["unchanged"]
+
+    def __bool__(self) -> bool:
+        return self.columns_differ or len(self) > 0
+
+    @property
+    def exit_code(self) -> int:
+        """What `driftline diff` returns with the same options: 1 if a condition of `fail_if` is true, or without any if
+        there are differences."""
+        return int(bool(self._stats["exceeded"])) if "exceeded" in self.stats.columns else int(bool(self))
+
+    @property
+    def _different(self) -> DataFrame:
+        return self.events.where("type != 'unchanged'")
+
+    def changes(self) -> Iterator[Row]:
+        """The events of rows that were added, removed or changed, in the order of the output."""
+        return self._different.toLocalIterator()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The events and the counts as data; values are written as Spark writes JSON."""
+        as_json = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
+        changes = [json.loads(text) for (text,) in self._different.select(as_json).collect()]
+        return {"changes": changes, "stats": self._stats.asDict(recursive=True)}
+
+    def to_polars(self) -> pl.DataFrame:
+        """The events of differences, typed."""
+        import polars as pl
+
+        return pl.DataFrame(self.to_arrow())
+
+    def to_arrow(self) -> pa.Table:
+        """As `to_polars`, in Arrow."""
+        return self._different.toArrow()
+
+    def _headline(self) -> str:
+        return ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items())
+
+    def _change_lines(self) -> Iterator[str]:
+        for row in self.changes():
+            event = row.asDict(recursive=True)
+            yield " ".join(
+                [event["type"], *(f"{name}={event[name]}" for name in _PLACES if event.get(name) is not None)]
+            )
+
+    def write(self, path: StrPath, format: str | None = None) -> None:  # noqa: A002
+        """Write the events to a new folder, in parallel: `parquet`, `orc` or `json` (lines), else by its suffix."""
+        suffix = os.path.splitext(os.fspath(path).rstrip("/"))[1].lower()
+        name = format or _SUFFIXES.get(suffix, "parquet")
+        if name not in _SUFFIXES.values():
+            known = ", ".join(dict.fromkeys(_SUFFIXES.values()))
+            raise OptionError(f'Unsupported format: "{name}" ({known})', code="invalid_format")
+        self.events.write.format(name).save(os.fspath(path))
 
 
 def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[FrameRules]) -> DataFrameDiff:
@@ -85,7 +171,9 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Fr
         paired = pair_by_key(rows_a, rows_b, columns)
     typed = with_types(with_verdicts(paired, columns), columns)
     shown = _shown_columns(typed, columns)
-    return DataFrameDiff(events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all))
+    return DataFrameDiff(
+        events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all), comparison.differs
+    )
 
 
 def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn, ...]:
@@ -120,7 +208,8 @@ def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFr
         ).alias("kind"),
     ).select("place", "a", "b", "kind.type", "kind.rows")
     surplus = kinds.where("rows > 0").select("*", f.expr("explode(sequence(1L, rows))").alias("nth"))
-    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns))
+    differ = columns.comparison.differs
+    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns), columns_differ=differ)
 
 
 def _counted(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
