@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         TablesDifferError as TablesDifferError,
         assert_equal as assert_equal,
         diff as diff,
+        merge as merge,
+        patch as patch,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -210,6 +210,83 @@ def test_tables_are_merged_by_key(repository):
     assert (repository / "t.csv").read_text() == "id,v\n1,x\n2,y\n"
 
 
+def table_branches(folder, base, ours, theirs, name="t.csv"):
+    (folder / name).write_text(base)
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    (folder / name).write_text(theirs)
+    commit("theirs")
+    git("checkout", "-q", "main")
+    (folder / name).write_text(ours)
+    commit("ours")
+
+
+def test_a_conflict_leaves_the_merged_table_with_both_versions(repository):
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    theirs = "id,name,v\n1,Ann,99\n2,Bob,20\n3,Cyrus,3\n4,Di,4\n5,Ed,5\n"
+    table_branches(
+        repository, "id,name,v\n1,Ann,1\n2,Bob,2\n3,Cy,3\n", "id,name,v\n1,Ann,77\n2,Bob,2\n3,Cy,3\n", theirs
+    )
+    assert "t.csv: conflict at id=1: v" in git("merge", "theirs", code=1)
+    marked = (repository / "t.csv").read_text()
+    rest = "2,Bob,20\n3,Cyrus,3\n4,Di,4\n5,Ed,5\n"
+    assert marked == f"id,name,v\n<<<<<<< ours\n1,Ann,77\n=======\n1,Ann,99\n>>>>>>> theirs\n{rest}"
+    assert git("ls-files", "-u").count("t.csv") == 3
+    copies = [str(repository / name) for name in ("base.csv", "theirs.csv")]
+    for number, path in zip((1, 3), copies, strict=True):
+        Path(path).write_text(git("show", f":{number}:t.csv"))
+    merging = ["merge", copies[0], "t.csv", copies[1], "--key", "id", "-o", "out.csv"]
+    driftline(*merging, code=2)
+    driftline(*merging, "--prefer", "theirs")
+    assert (repository / "out.csv").read_text() == theirs
+
+
+def test_rules_by_path_and_drivers_by_rules(repository):
+    (repository / "rules.toml").write_text('key = ["id"]\n[files."u.csv"]\nkey = ["k"]\nignore = ["at"]\n')
+    (repository / "other.toml").write_text('key = ["name"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    driftline("git", "install", "--pattern", "names.csv", "--rules", "other.toml")
+    tables = {"t.csv": "id,v\n1,{}\n", "u.csv": "k,v,at\n1,{},2\n", "names.csv": "name,v\na,{}\n"}
+    for name, text in tables.items():
+        (repository / name).write_text(text.format("old"))
+    commit("first")
+    for name, text in tables.items():
+        (repository / name).write_text(text.format("new"))
+    shown = git("diff")
+    assert "cannot compare" not in shown
+    assert shown.count("| new |") == 3
+
+
+def test_what_the_rules_do_not_fit_is_diffed_and_merged_by_lines(repository):
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    lines = [f"{letter},1" for letter in "abcdefgh"]
+    texts = ["k,v\n" + "\n".join(changed) + "\n" for changed in (lines, ["a,2", *lines[1:]], [*lines[:-1], "h,2"])]
+    table_branches(repository, *texts)
+    shown = git("show", "--ext-diff", "HEAD")
+    assert 'Missing key column "id"' in shown
+    assert "-a,1\n+a,2" in shown
+    assert "-a,1\n+a,2" in git("log", "-p")
+    assert "merged by lines" in git("merge", "theirs", "-m", "merged")
+    assert (repository / "t.csv").read_text() == "k,v\na,2\n" + "\n".join(lines[1:-1]) + "\nh,2\n"
+    (repository / "new.csv").write_text("id\n7\n")
+    git("add", "-A")
+    assert "+7" in git("diff", "--cached")
+
+
+def test_a_pager_that_is_left_early_is_no_error(repository):
+    driftline("git", "install", "--pattern", "*.csv")
+    for text in ("a", "b"):
+        (repository / "t.csv").write_text("id,v\n" + "".join(f"{number},{text}\n" for number in range(9000)))
+        commit(text)
+    done = run_process(
+        ["bash", "-c", "git show --ext-diff HEAD | head -n 3 > seen; exit ${PIPESTATUS[1]}"],
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_global_settings(repository, tmp_path, capfd):
     driftline("git", "install", "--global")
     assert git("config", "--global", "diff.driftline.command").strip() == "driftline git diff"

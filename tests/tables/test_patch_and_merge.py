@@ -177,6 +177,94 @@ def test_rules_say_what_is_a_change(tmp_path: Path) -> None:
         assert merged(tmp_path, BASE, ours, theirs, *option)[:2] == (2, None)
 
 
+def test_an_ignored_column_takes_the_ordinary_choice(tmp_path: Path) -> None:
+    base, theirs = "id,v,t\n1,a,1\n2,b,1\n", "id,v,t\n1,a,2\n2,b,1\n"
+    assert merged(tmp_path, base, base, theirs, "--ignore", "t")[:2] == (0, theirs)
+    assert merged(tmp_path, base, theirs, base, "--ignore", "t")[:2] == (0, theirs)
+    code, written, events = merged(tmp_path, base, "id,v,t\n2,b,1\n", theirs, "--ignore", "t")
+    assert (code, written, [event["key"] for event in events]) == (1, None, [{"id": "1"}])
+
+
+def test_a_value_in_a_new_column_is_a_change(tmp_path: Path) -> None:
+    base, ours, theirs = "id,v\n1,a\n2,b\n", "id,v\n2,b\n", "id,v,new\n1,a,{}\n2,b,\n"
+    assert merged(tmp_path, base, ours, theirs.format("x"))[0] == 1
+    assert merged(tmp_path, base, ours, theirs.format(""))[:2] == (0, "id,v,new\n2,b,\n")
+
+
+def test_a_removed_column_in_conflict_is_shown(tmp_path: Path) -> None:
+    base, theirs = "id,v,w\n1,a,x\n2,b,x\n", "id,v\n1,a\n2,B\n"
+    code, written, _ = merged(tmp_path, base, "id,v,w\n1,a,Y\n2,b,x\n", theirs, "--conflicts", "markers")
+    assert (code, written) == (1, "id,v,w\n<<<<<<< ours\n1,a,Y\n=======\n1,a,\n>>>>>>> theirs\n2,B,x\n")
+
+
+def versions_in(text: str) -> dict[str, list[dict | None]]:
+    """The rows of a file with markers: one version a key, or both (None: the row is not there)."""
+    header, *lines = text.splitlines()
+    names, found, pair, at = header.split(","), {}, [], None
+    for line in lines:
+        if line.startswith("<<<<<<<"):
+            pair, at = [None, None], 0
+        elif line == "=======":
+            at = 1
+        elif line.startswith(">>>>>>>"):
+            at = None
+            found[next(row for row in pair if row is not None)["id"]] = pair
+        else:
+            row = dict(zip(names, line.split(","), strict=True))
+            if at is None:
+                found[row["id"]] = [row]
+            else:
+                pair[at] = row
+    return found
+
+
+tables = st.dictionaries(st.sampled_from("12345"), st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")))
+
+
+@settings(max_examples=150, deadline=None)
+@given(base=tables, ours=tables, theirs=tables)
+def test_no_change_of_either_side_is_missing_in_a_marked_file(base: dict, ours: dict, theirs: dict) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for side, table in (("base", base), ("ours", ours), ("theirs", theirs)):
+            text = "".join(f"{key},{v},{w}\n" for key, (v, w) in table.items())
+            (folder / side).write_text("id,v,w\n" + text)
+        files = [folder / side for side in ("base", "ours", "theirs")]
+        dl.merge(*files, folder / "out", key="id", conflicts="markers")
+        found = versions_in((folder / "out").read_text())
+        dl.merge(files[0], folder / "out", files[2], folder / "again", key="id", prefer="theirs")
+        assert "<<<" not in (folder / "again").read_text()
+    for key in {*base, *ours, *theirs}:
+        versions = [None if row is None else (row["v"], row["w"]) for row in found.get(key, [None])]
+        for side in (ours, theirs):
+            other = theirs if side is ours else ours
+            if side.get(key) == base.get(key):
+                assert versions == [other.get(key)]
+            elif other.get(key) not in (base.get(key), side.get(key)):
+                assert all(any(cells is not None and cell in cells for cells in versions)
+                           for cell in set(side.get(key) or ()) - set(base.get(key) or ()))  # fmt: skip
+
+
+def test_json_lines_are_merged_in_their_own_style(tmp_path: Path) -> None:
+    lines = {
+        "base": '{"id": 1, "v": 1.5, "w": "x"}\n{"id": 2, "v": 12345678901234567.89, "w": "é"}\n',
+        "ours": '{"id": 1, "v": 2.5, "w": "x"}\n{"id": 2, "v": 12345678901234567.89, "w": "é"}\n',
+        "theirs": '{"id": 1, "v": 1.5, "w": ["y"]}\n{"id": 2, "v": 12345678901234567.89, "w": "é", "n": null}\n',
+    }
+    for name, text in lines.items():
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    files = [tmp_path / f"{name}.jsonl" for name in lines]
+    assert dl.merge(*files, tmp_path / "out.jsonl", key="id").conflicts == []
+    second = '{"id": 2, "v": 12345678901234567.89, "w": "é", "n": null}\n'
+    assert (tmp_path / "out.jsonl").read_text() == '{"id": 1, "v": 2.5, "w": ["y"]}\n' + second
+    files[2].write_text(lines["theirs"].replace("1.5", "3.5"))
+    assert len(dl.merge(*files, tmp_path / "out.jsonl", key="id", conflicts="markers").conflicts) == 1
+    marked = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert marked[:2] == ["<<<<<<< ours", '{"id": 1, "v": 2.5, "w": ["y"]}']
+    dl.merge(files[0], tmp_path / "out.jsonl", files[2], tmp_path / "end.jsonl", key="id", prefer="ours")
+    assert (tmp_path / "end.jsonl").read_text() == '{"id": 1, "v": 2.5, "w": ["y"]}\n' + second
+
+
 def test_ours_may_be_replaced(tmp_path: Path) -> None:
     for name, text in {"base": BASE, "ours": BASE, "theirs": BASE.replace("c", "C")}.items():
         (tmp_path / f"{name}.csv").write_text(text)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         hint_for as hint_for,
         key_candidates as key_candidates,
     )
+    from driftline.tables._merge import Merged as Merged, merge as merge
     from driftline.tables._options import (
         OPTIONS as OPTIONS,
         HeaderMode as HeaderMode,
@@ -60,13 +61,7 @@ if TYPE_CHECKING:
         check_options as check_options,
         option_names as option_names,
     )
-    from driftline.tables._patch import (
-        CsvStyle as CsvStyle,
-        header_row as header_row,
-        merge_tables as merge_tables,
-        open_text as open_text,
-        patch_table as patch_table,
-    )
+    from driftline.tables._patch import patch as patch
     from driftline.tables._rules.cells import EXACT as EXACT
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

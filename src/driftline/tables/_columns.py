@@ -151,12 +151,12 @@ def resolve_columns(
     )
 
 
-def column_rules(headers: Sequence[Sequence[str]], options: TableOptions) -> dict[str, CellRule]:
+def column_rules(headers: Sequence[Sequence[str]], options: TableOptions, sides: Sides) -> dict[str, CellRule]:
     """The rules of the compared columns, for tables whose columns are matched by name alone."""
     names = list(dict.fromkeys(name for header in headers for name in header))
     settings = _Settings(options, names, {})
     compared = (name for name in names if name in options.key_columns or settings.is_chosen(name))
-    return {name: _rule(name, settings, Sides()) for name in compared}
+    return {name: _rule(name, settings, sides) for name in compared}
 
 
 def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:

@@ -1,26 +1,22 @@
-"""CSV tables that are written again: with the changes of a diff (`patch`), or merged from three versions (`merge`)."""
+"""A CSV table with the changes of a diff (`patch`), written again in the style of its file."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, cast
 
-from driftline.core import StrPath, Workspace
-from driftline.errors import InputError, OptionError, PatchConflict, TableError
-from driftline.sources import CsvReading, CsvSource, TextTable, decoded, exact_encoding, open_source
-from driftline.tables._columns import column_rules, duplicate_key_problem, missing_key_problem, width_problem
-from driftline.tables._options import TableOptions
-from driftline.tables._rules.cells import CellRule
+from driftline.core import StrPath, Workspace, open_output, read_lines
+from driftline.errors import InputError, PatchConflict, TableError
+from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
+from driftline.tables._options import check_options
 
 Event = dict[str, Any]
 Cells = list[str]
-Row = dict[str, str]
-Key = tuple[str, ...]
-Prefer = Literal["ours", "theirs"]
 
 _KINDS = ("added", "removed", "changed")
 _BLOCK_ROWS = 1000
@@ -47,8 +43,8 @@ class CsvStyle:
             line_end = _line_end(decoded(stream, reading.encoding))
         return cls(reading.delimiter, exact_encoding(reading.encoding, start), line_end)
 
-    def write(self, rows: Iterable[Sequence[str]], out: BinaryIO) -> None:
-        """Write rows."""
+    def write(self, rows: Iterable[Sequence[str] | str], out: BinaryIO) -> None:
+        """Write rows; a text is a line of its own."""
         block: list[str] = []
         for row in rows:
             block.append(self._line(row))
@@ -57,7 +53,9 @@ class CsvStyle:
                 block = []
         out.write(self._encoded("".join(block)))
 
-    def _line(self, row: Sequence[str]) -> str:
+    def _line(self, row: Sequence[str] | str) -> str:
+        if isinstance(row, str):
+            return row + self.line_end
         if len(row) == 1 and not row[0]:
             return '""' + self.line_end  # an empty line would be a blank line
         return self.delimiter.join(map(self._field, row)) + self.line_end
@@ -94,23 +92,35 @@ def _line_end(pieces: Iterable[str]) -> str:
     return found[0] if found and not inside else "\n"
 
 
-def header_row(reading: CsvReading, header: Sequence[str]) -> list[Sequence[str]]:
-    """The line of names, where the file has one."""
-    return [] if reading.no_header else [header]
-
-
-def open_text(
-    given: StrPath, side: str, options: TableOptions, workspace: Workspace
-) -> tuple[CsvSource, TextTable, list[list[str]]]:
-    """A CSV source, its table, and its header record as it is in the file."""
-    source = open_source(given, workspace, options.reading(side))
-    if not isinstance(source, CsvSource):
-        raise InputError(f"{given} is {source.format}: only CSV tables can be written again", code="unsupported_format")
-    table = source.text_table(side)
-    return source, table, [] if source.reading.no_header else [source.first_record(side)]
-
-
 # Patch: a table with the changes of a diff (tables §7.2).
+
+
+def patch(a: StrPath, events: StrPath | Iterable[bytes], output: StrPath | None = None, **reading: Any) -> None:
+    """Write the CSV table A with the events of a diff applied, to a file or to standard output.
+
+    `events` is a file of JSON Lines or their lines (`diff(…).lines()`); `reading` are the options of `diff` that say
+    how a file is read.
+
+    >>> import pathlib, tempfile
+    >>> from driftline import diff
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name, text in {"a.csv": "1,x", "b.csv": "1,y"}.items():
+    ...     _ = (folder / name).write_text(f"id,v\\n{text}\\n")
+    >>> patch(folder / "a.csv", diff(folder / "a.csv", folder / "b.csv", key="id").lines(), folder / "c.csv")
+    >>> (folder / "c.csv").read_text()
+    'id,v\\n1,y\\n'
+    """
+    path = os.fspath(events) if isinstance(events, (str, os.PathLike)) else None
+    lines = cast("Iterable[bytes]", events) if path is None else read_lines(path)
+    with Workspace() as workspace:
+        source = open_source(a, workspace, check_options(**reading).reading("A"))
+        if not isinstance(source, CsvSource):
+            words = f"{os.fspath(a)} is {source.format}: only CSV tables can be patched"
+            raise InputError(words, code="unsupported_format")
+        table, first = source.text_table("A"), [] if source.reading.no_header else [source.first_record("A")]
+        rows = patch_table(table, lines, path or "the events")
+        with open_output(None if output is None else os.fspath(output), (a, *([path] if path else []))) as out:
+            CsvStyle.of(source).write([*first, *rows], out)
 
 
 @dataclass
@@ -231,155 +241,3 @@ def _conflict(event: Event) -> PatchConflict:
 
 def _incomplete(words: str) -> TableError:
     return TableError(f"{words}: patch with all events of a diff of this table", code="patch_incomplete")
-
-
-# Merge: three versions of a table to one, row by row and cell by cell (tables §7.3).
-
-
-@dataclass
-class Merged:
-    """The merged table, and its conflicts."""
-
-    header: list[str]
-    rows: list[Row] = field(default_factory=list)
-    conflicts: list[dict[str, Any]] = field(default_factory=list)
-
-    def records(self) -> Iterator[list[str]]:
-        """The rows as cells; a cell that no version has is empty."""
-        return ([row.get(name, "") for name in self.header] for row in self.rows)
-
-
-def merge_tables(
-    base: TextTable, ours: TextTable, theirs: TextTable, options: TableOptions, prefer: Prefer | None = None
-) -> Merged:
-    """Merge two successors of a table; conflicts are listed, and resolved if `prefer` is set."""
-    _check_options(options)
-    rules = column_rules([base.header, ours.header, theirs.header], options)
-    before = _Version("BASE", base, options, rules)
-    mine, other = _Version("OURS", ours, options, rules), _Version("THEIRS", theirs, options, rules)
-    return _Merge(before, mine, other, rules, options, prefer).run()
-
-
-def _check_options(options: TableOptions) -> None:
-    if options.mode != "keyed":
-        raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
-    if options.duplicates != "error" or options.rename:
-        raise OptionError("a merge takes neither duplicates nor rename", code="invalid_option_combination")
-
-
-class _Version:
-    """One of the three tables: its columns, and its rows by the normalized values of their keys."""
-
-    def __init__(self, name: str, table: TextTable, options: TableOptions, rules: dict[str, CellRule]) -> None:
-        self.columns = set(table.header)
-        self.header = table.header
-        self.rows: dict[Key, Row] = {}
-        if len(self.columns) < len(table.header):
-            raise TableError(f"Duplicate column name in {name}", code="duplicate_column_name", side=name)
-        for column in options.key_columns:
-            if column not in self.columns:
-                raise TableError(f'Missing key column "{column}" in {name}', code="missing_key_column", side=name)
-        numbers: dict[Key, int] = {}
-        side: Any = name
-        for number, record in table.rows:
-            if len(record) != len(table.header):
-                raise width_problem(side, number, len(table.header), len(record)).to_error()
-            row = dict(zip(table.header, record, strict=True))
-            key = tuple(rules[column].form(row[column]) for column in options.key_columns)
-            for column, form in zip(options.key_columns, key, strict=True):
-                if options.empty_key == "error" and form in rules[column].missing_forms(typed=False):
-                    raise missing_key_problem(side, number, column).to_error()
-            if key in self.rows:
-                named = {column: row[column] for column in options.key_columns}
-                raise duplicate_key_problem(side, number, numbers[key], named).to_error()
-            numbers[key] = number
-            self.rows[key] = row
-
-
-class _Merge:
-    """One merge."""
-
-    def __init__(
-        self,
-        base: _Version,
-        ours: _Version,
-        theirs: _Version,
-        rules: dict[str, CellRule],
-        options: TableOptions,
-        prefer: Prefer | None,
-    ) -> None:
-        self.base, self.ours, self.theirs = base, ours, theirs
-        self._rules = rules
-        self._keys = options.key_columns
-        self._prefer = prefer
-        gone = base.columns - theirs.columns
-        new = [name for name in theirs.header if name not in base.columns and name not in ours.columns]
-        self.merged = Merged([name for name in ours.header if name not in gone] + new)
-        removed = [name for name in base.header if name not in self.merged.header]
-        self._order = [*self.merged.header, *removed]
-
-    def run(self) -> Merged:
-        """Merge every key; rows in OURS' order, then those that only THEIRS has."""
-        found: dict[Key, Row | None] = {}
-        for key in sorted(self.base.rows.keys() | self.ours.rows.keys() | self.theirs.rows.keys()):
-            found[key] = self._row(self.base.rows.get(key), self.ours.rows.get(key), self.theirs.rows.get(key))
-        order = [*self.ours.rows, *(key for key in self.theirs.rows if key not in self.ours.rows)]
-        self.merged.rows = [row for key in order if (row := found[key]) is not None]
-        return self.merged
-
-    def _row(self, base: Row | None, ours: Row | None, theirs: Row | None) -> Row | None:
-        if ours is not None and theirs is not None:
-            return self._cells(base, ours, theirs) if base is not None else self._both_added(ours, theirs)
-        kept = ours if ours is not None else theirs
-        if base is None or kept is None:
-            return kept
-        if not self._changed(base, kept):
-            return None
-        self._note(base, ours, theirs)
-        return ours if self._prefer == "ours" else theirs
-
-    def _both_added(self, ours: Row, theirs: Row) -> Row | None:
-        whole = {**theirs, **ours}
-        if not self._changed(ours, theirs):
-            return whole
-        self._note(None, ours, theirs)
-        return {**ours, **theirs} if self._prefer == "theirs" else whole
-
-    def _cells(self, base: Row, ours: Row, theirs: Row) -> Row:
-        row = {}
-        for name in self._order:
-            cell = self._cell(name, base, ours, theirs)
-            if cell is not None:
-                row[name] = cell
-        return row
-
-    def _cell(self, name: str, base: Row, ours: Row, theirs: Row) -> str | None:
-        """One cell of a row that all three have: the changed one wins; None where no version has it."""
-        before, mine, other = base.get(name), ours.get(name), theirs.get(name)
-        if not self._differ(name, before, other) or name not in self._rules:
-            return mine if mine is not None or name in self.base.columns else other
-        if not self._differ(name, before, mine):
-            return other
-        if not self._differ(name, mine, other):
-            return mine
-        self._note(base, ours, theirs, name)
-        return other if self._prefer == "theirs" else mine
-
-    def _differ(self, name: str, one: str | None, other: str | None) -> bool:
-        if one is None or other is None or name not in self._rules:
-            return one != other
-        rule = self._rules[name]
-        return not rule.equal(rule.form(one), rule.form(other))
-
-    def _changed(self, one: Row, other: Row) -> bool:
-        shared = (name for name in one if name in other and name in self._rules)
-        return any(self._differ(name, one[name], other[name]) for name in shared)
-
-    def _note(self, base: Row | None, ours: Row | None, theirs: Row | None, column: str | None = None) -> None:
-        row = base or ours or theirs or {}
-        shown: Sequence[Any] = (base, ours, theirs)
-        if column is not None:
-            shown = [None if one is None else one.get(column) for one in shown]
-        values = dict(zip(("base", "ours", "theirs"), shown, strict=True))
-        key = {name: row[name] for name in self._keys}
-        self.merged.conflicts.append({"type": "conflict", "key": key, "column": column, **values})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import click
 
-from driftline.cli._outcome import DIFFERENT, SAME, run
+from driftline.cli._commands.tables import read_rules
+from driftline.cli._outcome import DIFFERENT, SAME
+from driftline.core import standard_output, write_all
 from driftline.errors import DriftlineError, OptionError
 
 _EPILOG = """\b
@@ -19,7 +23,9 @@ Examples:
   driftline git install --pattern '*.db' --pattern '*.sqlite'
   git diff app.db
 
-A file that begins like an SQLite database is one; every other file is a table.
+A file that begins like an SQLite database is one; every other file is a table. A rules file has the key and rules of
+all tables, and sections such as [files."orders.csv"] for some. Rows in conflict are left in the file in both versions,
+between marker lines. A table that the rules do not fit is compared and merged by lines, as Git does.
 """
 _DEFAULT_PATTERNS = ("*.db",)
 
@@ -45,20 +51,29 @@ def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textc
     """Write the settings that make Git use driftline, and print them."""
     path = _attributes_file(is_global)
     scope = "--global" if is_global else "--local"
-    extra = "" if rules is None else f" --rules {rules}"
+    extra = "" if rules is None else f" --rules {shlex.quote(rules)}"
+    name = _driver_name(scope, rules, extra)
     settings = {
-        "diff.driftline.textconv" if textconv else "diff.driftline.command": "driftline git "
+        f"diff.{name}.textconv" if textconv else f"diff.{name}.command": "driftline git "
         + ("textconv" if textconv else f"diff{extra}"),
-        "merge.driftline.name": "driftline: merge by rows",
-        "merge.driftline.driver": f"driftline git merge{extra} %O %A %B %P",
+        f"merge.{name}.name": "driftline: merge by rows",
+        f"merge.{name}.driver": f"driftline git merge{extra} %O %A %B %P",
     }
     # Both at once would leave it to Git which one is used.
-    _git("config", scope, "--unset-all", f"diff.driftline.{'command' if textconv else 'textconv'}", may_fail=True)
-    for name, value in settings.items():
-        _git("config", scope, name, value)
-        click.echo(f"{name} = {value}")
-    for line in _add_attributes(path, patterns or _DEFAULT_PATTERNS):
+    _git("config", scope, "--unset-all", f"diff.{name}.{'command' if textconv else 'textconv'}", may_fail=True)
+    for setting, value in settings.items():
+        _git("config", scope, setting, value)
+        click.echo(f"{setting} = {value}")
+    for line in _add_attributes(path, patterns or _DEFAULT_PATTERNS, name):
         click.echo(f"{line}  ({path})")
+
+
+def _driver_name(scope: str, rules: str | None, extra: str) -> str:
+    """`driftline`, or a name of its own for rules where that one has others: its files keep theirs."""
+    driver = _git("config", scope, "merge.driftline.driver", may_fail=True)
+    if rules is None or driver in ("", f"driftline git merge{extra} %O %A %B %P"):
+        return "driftline"
+    return f"driftline-{re.sub('[^A-Za-z0-9]+', '-', rules).strip('-')}"
 
 
 def _git(*arguments: str, may_fail: bool = False) -> str:
@@ -81,10 +96,10 @@ def _attributes_file(is_global: bool) -> Path:
     return Path(home) / "git" / "attributes"
 
 
-def _add_attributes(path: Path, patterns: Sequence[str]) -> list[str]:
+def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]:
     from driftline.core import io_errors, write_atomically
 
-    wanted = [f"{pattern} diff=driftline merge=driftline" for pattern in patterns]
+    wanted = [f"{pattern} diff={name} merge={name}" for pattern in patterns]
     with io_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         present = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -113,37 +128,60 @@ def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
         click.echo(f"* Unmerged path {path}")
         return SAME
     old, new = versions[0], versions[3]
-    click.echo(f"--- a/{path}\n+++ b/{versions[6] if len(versions) > 6 else path}")
+    # Git gives up altogether on a driver that fails.
     try:
-        _show(old, new, rules)
+        click.echo(f"--- a/{path}\n+++ b/{versions[6] if len(versions) > 6 else path}")
+        _show(old, new, path, rules)
+        sys.stdout.flush()
     except DriftlineError as error:
-        # Git gives up altogether on a driver that fails.
         click.echo(f"! driftline cannot compare these: {error.message}")
+    except BrokenPipeError:  # the pager was left early
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SAME
 
 
-def _show(old: str, new: str, rules: str | None) -> None:
+def _show(old: str, new: str, path: str, rules: str | None) -> None:
     from driftline.changesets import diff_lines, is_database, is_empty
 
-    sides = [path for path in (old, new) if not is_empty(path)]
+    sides = [side for side in (old, new) if not is_empty(side)]
     if sides and all(map(is_database, sides)):
         for line in diff_lines(old, new):
             click.echo(line)
     elif any(map(is_database, sides)):
         click.echo("! one version is a database, the other is not")
-    elif len(sides) == 2:
-        sys.stdout.flush()
-        code = _table_command("diff", [old, new, "--format", "markdown"], rules)
-        if code not in (SAME, DIFFERENT):
-            click.echo("! driftline cannot compare these as tables")
+    elif len(sides) < 2:
+        _show_text(old, new)
     else:
-        click.echo("! only one version exists")
+        try:
+            shown = _table_diff(old, new, path, rules)
+        except DriftlineError as error:
+            click.echo(f"! by lines, because driftline cannot compare these as tables: {error.message}")
+            _show_text(old, new)
+        else:
+            write_all(standard_output(), shown)
 
 
-def _table_command(name: str, arguments: list[str], rules: str | None) -> int:
-    from driftline.cli.main import driftline
+def _table_diff(old: str, new: str, path: str, rules: str | None) -> bytes:
+    """The diff as Markdown, complete before anything of it is shown."""
+    import io
 
-    return run(driftline, [name, *arguments, *(["--rules", rules] if rules is not None else [])])
+    from driftline.sinks import write_events
+    from driftline.tables import diff as diff_tables
+
+    given = {} if rules is None else read_rules(rules, path)
+    out = io.BytesIO()
+    with diff_tables(old, new, **given) as found:
+        positional = "key_columns" not in given and not given.get("ignore_row_order")
+        write_events(found.lines(), out, "markdown", positional=positional)
+    return out.getvalue()
+
+
+def _show_text(old: str, new: str) -> None:
+    """Git's own diff of two files, without the lines that name them."""
+    command = ["git", "--no-pager", "diff", "--no-index", "--no-ext-diff", "--no-textconv", "--text", old, new]
+    shown = subprocess.run(command, capture_output=True, check=False).stdout
+    start = shown.find(b"\n@@")
+    write_all(standard_output(), shown[start + 1 :] if start >= 0 else b"")
 
 
 @git.command(
@@ -167,7 +205,7 @@ def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None
     sides = [side for side in (base, ours, theirs) if not is_empty(side)]
     shown = path or ours
     if not sides or not any(map(is_database, sides)):
-        return _merge_tables(base, ours, theirs, rules)
+        return _merge_tables(base, ours, theirs, rules, shown)
     if not all(map(is_database, sides)):
         click.echo(f"{shown}: not every version is a database; ours was kept", err=True)
         return DIFFERENT
@@ -179,8 +217,23 @@ def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None
     return SAME if merged.is_clean else DIFFERENT
 
 
-def _merge_tables(base: str, ours: str, theirs: str, rules: str | None) -> int:
-    return SAME if _table_command("merge", [base, ours, theirs, "-o", ours], rules) == SAME else DIFFERENT
+def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: str) -> int:
+    """Rows in conflict stay in the file in both versions; where the rules do not fit, Git merges by lines."""
+    from driftline.tables import merge as merge_files
+
+    try:
+        given = {} if rules is None else read_rules(rules, path)
+        merged = merge_files(base, ours, theirs, ours, conflicts="markers", **given)
+    except DriftlineError as error:
+        click.echo(f"{path}: merged by lines, because driftline cannot merge it as a table: {error.message}", err=True)
+        labels = ("-L", "ours", "-L", "base", "-L", "theirs")
+        code = subprocess.run(["git", "merge-file", *labels, ours, base, theirs], check=False).returncode
+        return DIFFERENT if code else SAME
+    for conflict in merged.conflicts:
+        key = ", ".join(f"{name}={value}" for name, value in conflict["key"].items())
+        what = "the row" if conflict["column"] is None else conflict["column"]
+        click.echo(f"{path}: conflict at {key}: {what}", err=True)
+    return DIFFERENT if merged.conflicts else SAME
 
 
 @git.command(
@@ -193,7 +246,7 @@ Examples:
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets import dump_lines, is_database, is_empty
-    from driftline.core import io_errors, standard_output, write_all
+    from driftline.core import io_errors
 
     if is_empty(file) or is_database(file):
         for line in dump_lines(file):

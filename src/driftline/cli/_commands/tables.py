@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
@@ -74,12 +74,14 @@ def _click_option(name: str, option: Option, flag: str | None, text: str) -> Fun
     return click.option(*names, **about)
 
 
-def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: object) -> dict[str, Any]:
-    """The options of the rules file, each replaced by what the command line gives."""
+def given_options(
+    *, rules: str | None = None, ignore_column_order: bool = False, path: str = "", **given: object
+) -> dict[str, Any]:
+    """The options of the rules file for a path, each replaced by what the command line gives."""
     chosen = {name: value for name, value in given.items() if value is not None and value != ()}
     if ignore_column_order:
         chosen.setdefault("header_mode", "sorted")
-    return {**(read_rules(rules) if rules is not None else {}), **chosen}
+    return {**(read_rules(rules, path) if rules is not None else {}), **chosen}
 
 
 @contextmanager
@@ -96,8 +98,11 @@ def naming_remedies(options: TableOptions) -> Iterator[None]:
         raise
 
 
-def read_rules(path: str) -> dict[str, Any]:
-    """The options of a rules file."""
+def read_rules(path: str, table: str = "") -> dict[str, Any]:
+    """The options of a rules file, those of `[files."PATTERN"]` for a table that the pattern matches included.
+
+    A section replaces options of the whole file; the exact path counts before patterns, and of these the last one.
+    """
     with io_errors(path):
         text = Path(path).read_bytes()
     try:
@@ -106,11 +111,23 @@ def read_rules(path: str) -> dict[str, Any]:
         content = tomllib.loads(text.decode())
     except ValueError as error:
         raise OptionError(f"{path} is not valid TOML: {error}", code="invalid_option") from None
-    unknown = sorted(content.keys() - option_names())
-    if unknown:
-        raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
+    files = content.pop("files", {})
+    if not isinstance(files, dict) or not all(isinstance(section, dict) for section in files.values()):
+        raise OptionError(f'{path}: files holds sections such as [files."orders.csv"]', code="invalid_option")
+    for section in (content, *files.values()):
+        unknown = sorted(section.keys() - option_names())
+        if unknown:
+            raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
+    matching = [name for name in files if _matches(table, name)]
+    chosen = table if table in matching else matching[-1] if matching else None
     renamed = {"key": "key_columns", "as": "types"}
-    return {renamed.get(name, name): value for name, value in content.items()}
+    sections = (content, {} if chosen is None else files[chosen])
+    return {renamed.get(name, name): value for section in sections for name, value in section.items()}
+
+
+def _matches(table: str, pattern: str) -> bool:
+    """Whether a path ends with the parts of a pattern."""
+    return bool(table) and PurePath(table).match(pattern)
 
 
 _DIFF_EPILOG = """\b
@@ -185,7 +202,7 @@ def diff(
     from driftline.tables import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
-    options = check_options(**given_options(**rules))
+    options = check_options(**given_options(**rules, path=b))
     if output is None and format_name is None and sys.stdout.isatty():
         format_name = "terminal"
     format_name = format_for(output, format_name)
@@ -355,23 +372,11 @@ Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A doe
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
-    from driftline.core import Workspace, open_output
-    from driftline.tables import CsvStyle, open_text, patch_table
+    from driftline.tables import patch as patch_file
 
-    options = check_options(**given_options(**rules))
-    with Workspace() as workspace:
-        source, table, first = open_text(a, "A", options, workspace)
-        rows = patch_table(table, _lines(events), events)
-        with open_output(output, (a, events)) as out:
-            style = CsvStyle.of(source)
-            style.write([*first, *rows], out)
+    lines = iter(cast(BinaryIO, sys.stdin.buffer)) if events == "-" else events
+    patch_file(a, lines, output, **given_options(**rules))
     return SAME
-
-
-def _lines(name: str) -> Iterator[bytes]:
-    from driftline.core import read_lines
-
-    return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)
 
 
 # `driftline merge`: three versions of a table to one.
@@ -380,7 +385,9 @@ Examples:
   driftline merge base.csv ours.csv theirs.csv --key id -o merged.csv
   driftline merge base.csv ours.csv theirs.csv --key id --prefer ours -o ours.csv
 
-Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then.
+Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then, unless --conflicts markers
+writes both versions of their rows, between marker lines like those of Git. A file with such lines is merged again with
+--prefer, or when one version was removed by hand.
 Exit codes: 0 merged, 1 conflicts, 2 error.
 """
 
@@ -391,22 +398,20 @@ Exit codes: 0 merged, 1 conflicts, 2 error.
 @click.argument("theirs")
 @table_options
 @click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side decides a conflict.")
+@click.option(
+    "--conflicts",
+    type=click.Choice(["list", "markers"]),
+    default="list",
+    help="List conflicts and write nothing, or write their rows in both versions.  [default: list]",
+)
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
-def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
-    """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
-    from driftline.core import Workspace, atomic_write, open_output
-    from driftline.tables import CsvStyle, event_line, header_row, merge_tables, open_text
+def merge(base: str, ours: str, theirs: str, *, prefer: Any, conflicts: Any, output: str, **rules: Any) -> int:
+    """Merge the changes that OURS and THEIRS made to the table BASE, CSV or JSON Lines."""
+    from driftline.core import open_output
+    from driftline.tables import event_line, merge as merge_files
 
-    options = check_options(**given_options(**rules))
-    with Workspace() as workspace:
-        _, table, _ = open_text(base, "A", options, workspace)
-        source, mine, _ = open_text(ours, "A", options, workspace)
-        _, other, _ = open_text(theirs, "B", options, workspace)
-        merged = merge_tables(table, mine, other, options, prefer)
-        if not merged.conflicts or prefer is not None:
-            with atomic_write(output, (base, theirs)) as out:
-                rows = [*header_row(source.reading, merged.header), *merged.records()]
-                CsvStyle.of(source).write(rows, out)
+    given = given_options(**rules, path=ours)
+    merged = merge_files(base, ours, theirs, output, prefer=prefer, conflicts=conflicts, **given)
     if merged.conflicts:
         with open_output(None) as out:
             out.writelines(map(event_line, merged.conflicts))

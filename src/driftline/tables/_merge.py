@@ -1,0 +1,428 @@
+"""Three versions of a table merged to one, row by row and cell by cell (tables §7.3): CSV and JSON Lines.
+
+    merged = merge("base.csv", "ours.csv", "theirs.csv", "merged.csv", key="id", conflicts="markers")
+
+Cells are texts: those of CSV as they are, those of JSON Lines as JSON. A cell that a version does not have is missing
+in its row. With `conflicts="markers"` a row in conflict is written in both versions, between lines like those of Git:
+
+    <<<<<<< ours
+    1,Ann,77
+    =======
+    1,Ann,99
+    >>>>>>> theirs
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Literal, TypeVar
+
+from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, io_errors, read_lines
+from driftline.errors import InputError, OptionError, TableError
+from driftline.sources import CsvSource, open_source
+from driftline.tables._columns import Sides, column_rules, duplicate_key_problem, missing_key_problem, width_problem
+from driftline.tables._options import TableOptions, check_options
+from driftline.tables._patch import CsvStyle
+from driftline.tables._rules.cells import CellRule
+
+Row = dict[str, str]
+Key = tuple[str, ...]
+Prefer = Literal["ours", "theirs"]
+Record = TypeVar("Record")
+
+OURS_MARK, MIDDLE_MARK, THEIRS_MARK = "<<<<<<< ours", "=======", ">>>>>>> theirs"
+
+
+def merge(
+    base: StrPath,
+    ours: StrPath,
+    theirs: StrPath,
+    output: StrPath | None = None,
+    *,
+    prefer: Prefer | None = None,
+    conflicts: Literal["list", "markers"] = "list",
+    **rules: Any,
+) -> Merged:
+    """Merge the changes that two files made to a third one, and write the result; `output` may be `ours`.
+
+    Conflicts are listed in the result. `prefer` decides them; without it nothing is written if there are any, except
+    with `conflicts="markers"`, which writes both versions of their rows. The rules are those of `diff`.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name, text in {"base": "1,a,x", "ours": "1,b,x", "theirs": "1,a,y"}.items():
+    ...     _ = (folder / name).write_text(f"id,v,w\\n{text}\\n")
+    >>> merged = merge(folder / "base", folder / "ours", folder / "theirs", folder / "merged.csv", key="id")
+    >>> merged.conflicts, (folder / "merged.csv").read_text()
+    ([], 'id,v,w\\n1,b,y\\n')
+    """
+    options = check_options(**rules)
+    _check_options(options)
+    with Workspace() as workspace:
+        mine = _read("OURS", ours, options, workspace, prefer)
+        before = _read("BASE", base, options, workspace, prefer, like=mine)
+        other = _read("THEIRS", theirs, options, workspace, prefer, like=mine)
+        merged = merge_tables(before, mine, other, options, prefer, marked=conflicts == "markers")
+        if output is not None and (not merged.conflicts or merged.is_written):
+            with atomic_write(output, (base, theirs)) as out:
+                mine.style.write_merged(merged, out)
+    return merged
+
+
+# Versions of a table.
+
+
+@dataclass(frozen=True)
+class MergeTable:
+    """One version: its columns, its rows with their numbers in the file, and how it is written."""
+
+    name: str
+    header: list[str]
+    rows: list[tuple[int, Row]]
+    style: MergedCsv | MergedLines
+
+    @property
+    def typed(self) -> bool:
+        """Whether cells are JSON text."""
+        return isinstance(self.style, MergedLines)
+
+
+def _read(
+    name: str,
+    given: StrPath,
+    options: TableOptions,
+    workspace: Workspace,
+    prefer: Prefer | None,
+    like: MergeTable | None = None,
+) -> MergeTable:
+    with io_errors(given):
+        if like is not None and os.path.isfile(given) and not os.path.getsize(given):
+            return MergeTable(name, [], [], like.style)  # Git's version of a file that was not there
+    source = open_source(given, workspace, options.reading("B" if name == "THEIRS" else "A"))
+    if isinstance(source, CsvSource):
+        table = _read_csv(name, source, prefer)
+    elif source.format == "jsonl":
+        table = _read_lines(name, source.files[0].path, prefer)
+    else:
+        words = f"{os.fspath(given)} is {source.format}: only CSV tables and JSON Lines can be merged"
+        raise InputError(words, code="unsupported_format")
+    if like is not None and like.typed != table.typed:
+        raise InputError(f"{like.name} and {name} are of different formats", code="mixed_inputs")
+    return table
+
+
+def _read_csv(name: str, source: CsvSource, prefer: Prefer | None) -> MergeTable:
+    table, delimiter = source.text_table("B" if name == "THEIRS" else "A"), source.reading.delimiter
+    width = len(table.header)
+
+    def mark(record: list[str]) -> str:
+        return delimiter.join(record) if len(record) != width or width == 1 else ""
+
+    side: Any = name
+    rows: list[tuple[int, Row]] = []
+    for number, record in without_markers(table.rows, mark, prefer, name):
+        if len(record) != width:
+            raise width_problem(side, number, width, len(record)).to_error()
+        rows.append((number, dict(zip(table.header, record, strict=True))))
+    return MergeTable(name, table.header, rows, MergedCsv(CsvStyle.of(source), source.reading.no_header))
+
+
+def _read_lines(name: str, path: str, prefer: Prefer | None) -> MergeTable:
+    lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
+    rows: list[tuple[int, Row]] = []
+    for number, line in without_markers(lines, lambda line: line.decode("utf-8", "replace"), prefer, name):
+        try:
+            value = exact_loads(line)
+        except ValueError as error:
+            raise InputError(f"{name}, line {number}: not JSON: {error}", code="invalid_jsonl", line=number) from None
+        if not isinstance(value, dict):
+            raise InputError(f"{name}, line {number}: not an object", code="invalid_jsonl", line=number)
+        rows.append((number, {column: exact_dumps(cell) for column, cell in value.items()}))
+    header = list(dict.fromkeys(column for _, row in rows for column in row))
+    return MergeTable(name, header, rows, MergedLines.like([line for _, line in lines]))
+
+
+def without_markers(
+    records: Iterable[tuple[int, Record]], text_of: Callable[[Record], str], prefer: Prefer | None, name: str
+) -> Iterator[tuple[int, Record]]:
+    """The records outside conflict markers and, inside them, those of the preferred version."""
+    version: Prefer | None = None
+    for number, record in records:
+        text = text_of(record).rstrip("\r\n")
+        if version is None and text.startswith("<<<<<<< "):
+            if prefer is None:
+                raise TableError(
+                    f"{name} has an undecided conflict at row {number}: keep one version of the rows and remove the "
+                    "marker lines, or give --prefer ours or --prefer theirs",
+                    code="undecided_conflict",
+                    side=name,
+                    row=number,
+                )
+            version = "ours"
+        elif version == "ours" and text == MIDDLE_MARK:
+            version = "theirs"
+        elif version == "theirs" and text.startswith(">>>>>>> "):
+            version = None
+        elif version is None or version == prefer:
+            yield number, record
+
+
+@dataclass(frozen=True)
+class MergedCsv:
+    """Writes merged rows as CSV, in the style of OURS."""
+
+    style: CsvStyle
+    no_header: bool
+
+    def write_merged(self, merged: Merged, out: BinaryIO) -> None:
+        """Write header and rows."""
+        header = merged.header
+        rows: Iterable[Sequence[str] | str] = (
+            row if isinstance(row, str) else [row.get(name, "") for name in header] for row in merged.lines()
+        )
+        self.style.write([*([] if self.no_header else [header]), *rows], out)
+
+
+@dataclass(frozen=True)
+class MergedLines:
+    """Writes merged rows as JSON Lines, with spaces and escapes as in OURS."""
+
+    comma: str = ","
+    colon: str = ":"
+    ascii_only: bool = False
+
+    @classmethod
+    def like(cls, lines: Sequence[bytes]) -> MergedLines:
+        """The style of some lines."""
+        first = next((line for line in lines if line.lstrip().startswith(b"{")), b"")
+        escaped = all(line.isascii() for line in lines) and any(b"\\u" in line for line in lines)
+        return cls(", " if b'", "' in first or b', "' in first else ",", ": " if b'": ' in first else ":", escaped)
+
+    def write_merged(self, merged: Merged, out: BinaryIO) -> None:
+        """Write an object a line, without the members that no version has."""
+        for row in merged.lines():
+            text = row if isinstance(row, str) else self._object(row, merged.header)
+            out.write(f"{text}\n".encode())
+
+    def _object(self, row: Row, header: Sequence[str]) -> str:
+        members = (f"{exact_dumps(name)}{self.colon}{row[name]}" for name in header if name in row)
+        text = f"{{{self.comma.join(members)}}}"
+        if self.ascii_only and not text.isascii():
+            text = "".join(letter if letter.isascii() else _escapes(letter) for letter in text)
+        return text
+
+
+def _escapes(letter: str) -> str:
+    units = letter.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+# The merge.
+
+
+@dataclass
+class Merged:
+    """The merged table, and its conflicts."""
+
+    header: list[str]
+    rows: list[Row | tuple[Row | None, Row | None]] = field(default_factory=list)  # both versions, where undecided
+    conflicts: list[dict[str, Any]] = field(default_factory=list)
+    is_written: bool = False  # in spite of conflicts: they are decided, or marked
+
+    def lines(self) -> Iterator[Row | str]:
+        """Rows and marker lines."""
+        for row in self.rows:
+            if isinstance(row, dict):
+                yield row
+                continue
+            ours, theirs = row
+            yield OURS_MARK
+            yield from () if ours is None else (ours,)
+            yield MIDDLE_MARK
+            yield from () if theirs is None else (theirs,)
+            yield THEIRS_MARK
+
+
+def merge_tables(
+    base: MergeTable,
+    ours: MergeTable,
+    theirs: MergeTable,
+    options: TableOptions,
+    prefer: Prefer | None = None,
+    *,
+    marked: bool = False,
+) -> Merged:
+    """Merge two successors of a table; conflicts are listed, and resolved if `prefer` is set."""
+    typed = ours.typed
+    rules = column_rules([base.header, ours.header, theirs.header], options, Sides(typed, typed))
+    before, mine, other = (_Version(table, options, rules) for table in (base, ours, theirs))
+    return _Merge(before, mine, other, rules, options, prefer, marked).run()
+
+
+def _check_options(options: TableOptions) -> None:
+    if options.mode != "keyed":
+        raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
+    if options.duplicates != "error" or options.rename:
+        raise OptionError("a merge takes neither duplicates nor rename", code="invalid_option_combination")
+
+
+class _Version:
+    """One of the three tables: its columns, and its rows by the normalized values of their keys."""
+
+    def __init__(self, table: MergeTable, options: TableOptions, rules: dict[str, CellRule]) -> None:
+        self.columns = set(table.header)
+        self.header = table.header
+        self.typed = table.typed
+        self.rows: dict[Key, Row] = {}
+        name: Any = table.name
+        if len(self.columns) < len(table.header):
+            raise TableError(f"Duplicate column name in {name}", code="duplicate_column_name", side=name)
+        for column in options.key_columns:
+            if table.header and column not in self.columns:
+                raise TableError(f'Missing key column "{column}" in {name}', code="missing_key_column", side=name)
+        numbers: dict[Key, int] = {}
+        for number, row in table.rows:
+            key = tuple(form_of(rules[column], row.get(column), self.typed) for column in options.key_columns)
+            for column, form in zip(options.key_columns, key, strict=True):
+                if options.empty_key == "error" and form in rules[column].missing_forms(typed=self.typed):
+                    raise missing_key_problem(name, number, column).to_error()
+            if key in self.rows:
+                named = {column: _shown(row.get(column), self.typed) for column in options.key_columns}
+                raise duplicate_key_problem(name, number, numbers[key], named).to_error()
+            numbers[key] = number
+            self.rows[key] = row
+
+
+def form_of(rule: CellRule, cell: str | None, typed: bool) -> str:
+    """The normalized value of a cell; a missing one is null or empty."""
+    if typed:
+        return rule.form_of_json("null" if cell is None else cell)
+    return rule.form(cell or "")
+
+
+def _shown(cell: str | None, typed: bool) -> Any:
+    return cell if cell is None or not typed else exact_loads(cell)
+
+
+class _Merge:
+    """One merge."""
+
+    def __init__(
+        self,
+        base: _Version,
+        ours: _Version,
+        theirs: _Version,
+        rules: dict[str, CellRule],
+        options: TableOptions,
+        prefer: Prefer | None,
+        marked: bool,
+    ) -> None:
+        self.base, self.ours, self.theirs = base, ours, theirs
+        self._rules = rules
+        self._keys = options.key_columns
+        self._prefer = prefer
+        self._nothing = "null" if ours.typed else ""
+        gone = base.columns - theirs.columns if theirs.header else set()
+        new = [name for name in theirs.header if name not in base.columns and name not in ours.columns]
+        self.merged = Merged([name for name in ours.header if name not in gone] + new)
+        self.merged.is_written = marked or prefer is not None
+        removed = [name for name in base.header if name not in self.merged.header]
+        self._order = [*self.merged.header, *removed]
+
+    def run(self) -> Merged:
+        """Merge every key; rows in OURS' order, then those that only THEIRS has."""
+        found: dict[Key, Row | tuple[Row | None, Row | None] | None] = {}
+        for key in sorted(self.base.rows.keys() | self.ours.rows.keys() | self.theirs.rows.keys()):
+            found[key] = self._row(self.base.rows.get(key), self.ours.rows.get(key), self.theirs.rows.get(key))
+        order = [*self.ours.rows, *(key for key in self.theirs.rows if key not in self.ours.rows)]
+        self.merged.rows = [row for key in order if (row := found[key]) is not None]
+        if self._prefer is None:
+            self._restore_columns(order, found)
+        return self.merged
+
+    def _restore_columns(self, order: Sequence[Key], found: dict[Key, Any]) -> None:
+        """Keep a removed column whose cells are in conflict, so that both versions can be seen."""
+        names = {one["column"] for one in self.merged.conflicts} - {None, *self.merged.header}
+        self.merged.header += [name for name in self._order if name in names]
+        for key in order:
+            row = found[key]
+            if isinstance(row, dict):
+                for name in names:
+                    cell = (self.ours.rows.get(key) or {}).get(name, (self.theirs.rows.get(key) or {}).get(name))
+                    row.update({} if cell is None else {name: cell})
+
+    def _row(
+        self, base: Row | None, ours: Row | None, theirs: Row | None
+    ) -> Row | tuple[Row | None, Row | None] | None:
+        if ours is not None and theirs is not None:
+            return self._cells(base, ours, theirs) if base is not None else self._both_added(ours, theirs)
+        kept = ours if ours is not None else theirs
+        if base is None or kept is None:
+            return kept
+        if not self._touched(base, kept):
+            return None
+        self._note(base, ours, theirs)
+        return self._decided(ours, theirs)
+
+    def _decided(self, ours: Row | None, theirs: Row | None) -> Row | tuple[Row | None, Row | None] | None:
+        if self._prefer is None:
+            return ours, theirs
+        return ours if self._prefer == "ours" else theirs
+
+    def _both_added(self, ours: Row, theirs: Row) -> Row | tuple[Row | None, Row | None] | None:
+        shared = (name for name in ours if name in theirs and name in self._rules)
+        if not any(self._differ(name, ours[name], theirs[name]) for name in shared):
+            return {**theirs, **ours}
+        self._note(None, ours, theirs)
+        return self._decided({**theirs, **ours}, {**ours, **theirs})
+
+    def _cells(self, base: Row, ours: Row, theirs: Row) -> Row | tuple[Row | None, Row | None] | None:
+        """A row that all three have, cell by cell: the changed one wins, and different changes are a conflict."""
+        mine: Row = {}
+        other: Row = {}
+        conflicts = len(self.merged.conflicts)
+        for name in self._order:
+            chosen = self._cell(name, base, ours, theirs)
+            for version, cell in zip((mine, other), chosen, strict=True):
+                if cell is not None:
+                    version[name] = cell
+        return mine if len(self.merged.conflicts) == conflicts else self._decided(mine, other)
+
+    def _cell(self, name: str, base: Row, ours: Row, theirs: Row) -> tuple[str | None, str | None]:
+        """The cell of one column for OURS and for THEIRS; None where no version has it."""
+        before, mine, other = base.get(name), ours.get(name), theirs.get(name)
+        if not self._differ(name, before, other):
+            cell = mine if mine is not None or name in self.base.columns else other
+            return cell, cell
+        if not self._differ(name, before, mine):
+            return other, other
+        # Nobody compares an ignored column, so different changes of it are no conflict.
+        if not self._differ(name, mine, other) or (name not in self._rules and mine is not None):
+            return mine, mine
+        self._note(base, ours, theirs, name)
+        return mine, other
+
+    def _differ(self, name: str, one: str | None, other: str | None) -> bool:
+        if one is None or other is None or name not in self._rules:
+            return one != other
+        rule, typed = self._rules[name], self.ours.typed
+        return not rule.equal(form_of(rule, one, typed), form_of(rule, other, typed))
+
+    def _touched(self, base: Row, kept: Row) -> bool:
+        """Whether a row has a change in any column that it still has, ignored and new ones included."""
+        return any(self._differ(name, base.get(name, self._nothing), cell) for name, cell in kept.items())
+
+    def _note(self, base: Row | None, ours: Row | None, theirs: Row | None, column: str | None = None) -> None:
+        row = base or ours or theirs or {}
+        typed = self.ours.typed
+        shown: Sequence[Any] = [
+            None if one is None else {name: _shown(cell, typed) for name, cell in one.items()}
+            for one in (base, ours, theirs)
+        ]
+        if column is not None:
+            shown = [None if one is None else one.get(column) for one in shown]
+        values = dict(zip(("base", "ours", "theirs"), shown, strict=True))
+        key = {name: _shown(row.get(name), typed) for name in self._keys}
+        self.merged.conflicts.append({"type": "conflict", "key": key, "column": column, **values})
