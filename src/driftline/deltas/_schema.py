@@ -4,23 +4,35 @@
 ('title',)
 >>> typed_row({"id": "7", "price": "1.50", "sold": "true"}, {"price": "number", "sold": "boolean"})
 {'id': '7', 'price': 1.5, 'sold': True}
+>>> typed_row({"id": "1834567890123456769", "price": "1.50"}, {"id": "integer", "price": "decimal(4)"})
+{'id': '1834567890123456769', 'price': '1.5'}
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from decimal import Decimal
+from functools import cached_property, partial
+from typing import Any, TypeAlias, cast
 
-from driftline.core import Json, JsonObject
+from driftline.core import Json, JsonObject, decimal_text, exact_dumps, exact_loads, exact_number as read_number
 from driftline.deltas._deltas import abbreviate, check_column_names, check_table_name
+from driftline.deltas._numbers import (
+    DEFAULT_SCALE,
+    as_double,
+    decimal_of,
+    decimal_scale,
+    exact_number,
+    exact_wire,
+    integer_of,
+    survives,
+)
 from driftline.errors import DeltaError
 
-ColumnType = Literal["string", "number", "boolean", "json"]
-COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
+ColumnType: TypeAlias = str  # one of these words, or `decimal(S)` with S digits behind the point
+COLUMN_TYPES = ("string", "number", "boolean", "json", "integer", "decimal")
 Types = Mapping[str, ColumnType]
 
 _FITS: dict[str, Callable[[Json], bool]] = {
@@ -28,20 +40,60 @@ _FITS: dict[str, Callable[[Json], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value: isinstance(value, bool),
     "json": lambda value: True,
+    "integer": lambda value: _is_read_by(integer_of, value),
 }
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSchema:
-    """One column: its name and the type of its values."""
+    """One column: its name and the type of its values; `decimal` is `decimal(18)`."""
 
     name: str
     type: ColumnType
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", full_type(self.type))
+
+    @property
+    def scale(self) -> int | None:
+        """The digits behind the point of a decimal column; None for all others."""
+        return decimal_scale(self.type)
+
+    @property
+    def kind(self) -> str:
+        """The type without the digits of a decimal."""
+        return self.type if self.scale is None else "decimal"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether values are exact numbers, which deltas carry in their wire form."""
+        return self.kind in ("integer", "decimal")
+
     def accepts(self, value: Json) -> bool:
         """Whether a value is null or of this column's type."""
-        return value is None or _FITS[self.type](value)
+        if value is None:
+            return True
+        scale = self.scale
+        return _FITS[self.type](value) if scale is None else _is_read_by(decimal_of, value, scale)
+
+
+def full_type(kind: ColumnType) -> ColumnType:
+    """The type with the digits that it has by default."""
+    return f"decimal({DEFAULT_SCALE})" if kind == "decimal" else kind
+
+
+def is_column_type(word: object) -> bool:
+    """Whether a word names a type."""
+    return isinstance(word, str) and (word in COLUMN_TYPES or decimal_scale(word) is not None)
+
+
+def _is_read_by(read: Callable[..., object], *value: Json) -> bool:
+    try:
+        read(*value)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -117,8 +169,8 @@ def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema
         name, kind = entry["name"], entry["type"]
     else:
         raise DeltaError(f"a column of table {table} is {{name, type}}, not {abbreviate(entry)}", field="columns")
-    if not isinstance(kind, str) or kind not in COLUMN_TYPES:
-        wanted = ", ".join(COLUMN_TYPES)
+    if not is_column_type(kind):
+        wanted = ", ".join(COLUMN_TYPES) + " or decimal(S) with S from 0 to 38"
         raise DeltaError(f"column {abbreviate(name)} has type {abbreviate(kind)}: use one of {wanted}", field="columns")
     if not isinstance(name, str):
         raise DeltaError(f"a column name of table {table} is text, not {abbreviate(name)}", field="columns")
@@ -131,45 +183,132 @@ def typed_row(row: Mapping[str, Any], types: Types, nulls: Collection[str] = ())
     return {name: None if name in nulls else _typed(name, value, types.get(name)) for name, value in row.items()}
 
 
-def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> JsonObject:
-    """A data event of a table diff whose rows have typed values."""
-    if not types and not nulls:
+def typed_event(
+    event: Mapping[str, Any], types: Types, nulls: Collection[str] = (), *, for_sqlite: bool = False
+) -> JsonObject:
+    """A data event of a table diff whose rows have typed values, and whose key has exact numbers in their wire form.
+
+    For SQLite an integer is one whatever its size, and a number with more digits than a double's is text.
+    """
+    if not types and not nulls and not for_sqlite:
         return dict(event)
     typed = dict(event)
+    if "key" in event:
+        typed["key"] = {name: typed_key(name, value, types.get(name)) for name, value in event["key"].items()}
     for part in ("row", "before", "after"):
         if part in event:
             typed[part] = typed_row(event[part], types, nulls)
+    if for_sqlite:
+        for part in ("key", "row", "before", "after"):
+            if part in typed:
+                typed[part] = {name: _for_sqlite(value, types.get(name)) for name, value in typed[part].items()}
     return typed
 
 
-def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[JsonObject]:
+def _for_sqlite(value: Json, kind: ColumnType | None) -> Json:
+    if kind == "integer" and value is not None:
+        return integer_of(value)
+    return decimal_text(value) if isinstance(value, Decimal) else value
+
+
+def typed_events(
+    events: Iterable[Mapping[str, Any]], types: Types, *, for_sqlite: bool = False
+) -> Iterator[JsonObject]:
     """The data events of a table diff with typed rows; schema and stats are left out."""
     return (
-        typed_event(event, types)
+        typed_event(event, types, for_sqlite=for_sqlite)
         for event in events
         if event["type"] not in ("schema", "stats", "column_stats", "unchanged")
     )
 
 
+def typed_key(name: str, value: Json, kind: ColumnType | None) -> Json:
+    """The value of a key column as the row id has it: exact numbers in their wire form, which every source shares."""
+    if value is None or kind is None or (kind != "integer" and decimal_scale(kind) is None):
+        return _digits(value) if kind == "string" else value
+    wire = _typed(name, value, kind)
+    if isinstance(value, str) and value != str(wire):
+        raise DeltaError(
+            f"key column {name!r} holds {value[:40]!r}, which {kind} writes as {wire}: two spellings would be one row: "
+            f'correct the data or declare columns = {{ {name} = "string" }}',
+            code="wrong_type",
+            column=name,
+        )
+    return wire
+
+
+def with_doubles(event: Mapping[str, Any], numbers: Mapping[str, bool]) -> JsonObject:
+    """The event with doubles in these columns; a number that this would change is refused, True: by any digit."""
+    found = dict(event)
+    for part in ("key", "row", "before", "after"):
+        row = dict(event.get(part) or {})
+        for name in row.keys() & numbers:
+            if not survives(row[name], shortest=numbers[name]):
+                raise _inexact(name, row[name])
+            row[name] = as_double(row[name])
+        found |= {part: row} if row else {}
+    return found
+
+
 def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
-    if kind is None or kind == "string" or not isinstance(value, str):
+    if value is None or kind is None:
         return value
+    if kind == "string":
+        return _digits(value)
     if value == "":
         return None
+    if kind == "integer" or decimal_scale(kind) is not None:
+        read: Callable[[Any], Any] = partial(exact_wire, kind)
+    elif not isinstance(value, str):
+        return value
+    else:
+        read = _READERS[kind]
     try:
-        return _READERS[kind](value)
-    except ValueError as error:
+        found = read(value)
+    except (ValueError, RecursionError) as error:
         raise DeltaError(
-            f"column {name!r} holds {value[:40]!r}, which is not a {kind}: correct the data or declare another type",
+            f"column {name!r} holds {_shown(value)}, which is not {_article(kind)}: "
+            "correct the data or declare another type",
             code="wrong_type",
             column=name,
         ) from error
+    if not survives(found):
+        raise _inexact(name, found)
+    return as_double(found)
 
 
-def _number(text: str) -> float:
+def _inexact(name: str, value: Json) -> DeltaError:
+    word = "decimal" if isinstance(value, Decimal) else "integer"
+    declaring = f'declare columns = {{ {name} = "{word}" }}'
+    remedy = "write such numbers as text in the source" if isinstance(value, dict | list) else declaring
+    return DeltaError(
+        f"column {name!r} holds numbers as doubles, which would change {_shown(value)}: {remedy}",
+        code="inexact_number",
+        column=name,
+    )
+
+
+def _digits(value: Json) -> Json:
+    """A number in a column of text: its digits."""
+    number = exact_number(value) if isinstance(value, int | float | Decimal) else None
+    return value if number is None else decimal_text(number)
+
+
+def _shown(value: Json) -> str:
+    return repr(value[:40]) if isinstance(value, str) else exact_dumps(value)[:60]
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind == 'integer' else 'a'} {kind}"
+
+
+def _number(text: str) -> float | Decimal:
     value = float(text)
     if not math.isfinite(value) or "_" in text:
         raise ValueError(text)
+    plain = text.strip().removeprefix("+")
+    if len(plain) > 15:
+        return int(plain) if plain.lstrip("-").isdecimal() else read_number(plain)
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
@@ -180,4 +319,4 @@ def _boolean(text: str) -> bool:
     raise ValueError(text)
 
 
-_READERS: dict[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "json": json.loads}
+_READERS: dict[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "json": exact_loads}

@@ -35,6 +35,9 @@ _HLC = {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "hybrid log
 _ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
 _TABLE = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"}
 _COLUMN = {"type": "string", "minLength": 1, "maxLength": 255}
+_COLUMN_TYPE = {
+    "anyOf": [{"enum": list(COLUMN_TYPES)}, {"type": "string", "pattern": r"^decimal\(([0-9]|[12][0-9]|3[0-8])\)$"}]
+}
 _ERRORS = {
     400: "malformed (VALIDATION_ERROR)",
     401: "no valid token (AUTH_ERROR)",
@@ -394,7 +397,7 @@ def _schemas() -> JsonObject:
         "PushAnswer": _object({"serverHlc": _HLC, "accepted": number, "deltas": deltas}),
         "PullAnswer": _object({"deltas": deltas, "serverHlc": _HLC, "hasMore": {"type": "boolean"}, "cursor": text}),
         "TableSchema": _object(
-            {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": {"enum": list(COLUMN_TYPES)}}))},
+            {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": _COLUMN_TYPE}))},
             {"key": _list(_COLUMN)},
         ),
         "SyncRules": _object({"version": {"const": 1}, "buckets": _list(_bucket())}),

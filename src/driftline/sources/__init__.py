@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from driftline.sources._in_memory import is_in_memory as is_in_memory
     from driftline.sources._open import (
         check_inputs as check_inputs,
+        declared_numbers as declared_numbers,
         fingerprint as fingerprint,
         has_text_cells as has_text_cells,
         header_of as header_of,

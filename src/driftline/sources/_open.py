@@ -34,7 +34,7 @@ from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
-from driftline.sources._source import Format, Opening, ReadOptions, Source, reading_errors, reads_input
+from driftline.sources._source import Format, Opening, ReadOptions, Source, number_type, reading_errors, reads_input
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -246,6 +246,14 @@ def has_text_cells(given: str, options: ReadOptions | None = None) -> bool:
     """Whether the cells are text (CSV, TSV) and not typed values."""
     with Workspace() as workspace:
         return not open_source(given, workspace, options).typed
+
+
+def declared_numbers(given: str, options: ReadOptions | None = None) -> dict[str, str]:
+    """The columns that the source declares as numbers: `integer`, `decimal(S)` or, for floats, `number`."""
+    with Workspace() as workspace:
+        declared = open_source(given, workspace, options).types()
+    found = {} if declared is None else {field.name: number_type(field.type, field.name) for field in declared}
+    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def header_of(given: str, options: ReadOptions | None = None) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from driftline.sources._csv.strict import TextTable
 
 FileFingerprint = Callable[[InputFile], str]
+_MAX_DIGITS = 38
 RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
 
 
@@ -418,6 +419,38 @@ def known_size(*sources: Source) -> int:
 def fingerprint_of_files(files: Sequence[InputFile], of_file: FileFingerprint) -> str:
     """The fingerprints of a side's files, in order."""
     return "+".join(map(of_file, files))
+
+
+def number_type(type_: pa.DataType, name: str) -> str | None:
+    """A column of numbers as the lake calls it, exact where the source is; None for other columns.
+
+    >>> import pyarrow as pa
+    >>> [number_type(kind, "x") for kind in (pa.int8(), pa.uint64(), pa.decimal128(12, 2), pa.float32(), pa.string())]
+    ['integer', 'decimal(0)', 'decimal(2)', 'number', None]
+    """
+    from pyarrow import types
+
+    if types.is_dictionary(type_):
+        return number_type(type_.value_type, name)
+    if types.is_integer(type_):
+        return "decimal(0)" if types.is_uint64(type_) else "integer"
+    if types.is_decimal(type_):
+        check_digits(type_, name)
+        return f"decimal({max(0, type_.scale)})"
+    return "number" if types.is_floating(type_) else None
+
+
+def check_digits(type_: pa.DataType, name: str) -> None:
+    """Refuse decimals of more digits than anything here can hold."""
+    from pyarrow.types import is_decimal
+
+    if is_decimal(type_) and max(type_.precision, type_.scale) > _MAX_DIGITS:
+        raise InputError(
+            f'column "{name}" has decimals of {type_.precision} digits, '
+            f"and {_MAX_DIGITS} are the most: cast it to decimal({_MAX_DIGITS}, S) or to text",
+            code="unsupported_type",
+            column=name,
+        )
 
 
 def part_mismatch(side: str, name: str) -> TableError:

@@ -12,17 +12,39 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
-from driftline.changesets._cdc.dialects import AtLine, CdcEvent, CdcValue, Image, NumberText, cdc_error, events_of
+from driftline.changesets._cdc.dialects import (
+    AtLine,
+    CdcEvent,
+    CdcValue,
+    DecimalText,
+    Image,
+    NumberText,
+    cdc_error,
+    events_of,
+)
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import tables_from_sql
 from driftline.changesets._format.encoding import Field, folded
 from driftline.changesets._format.table import Affinity, Operation, Table, apply_affinity
-from driftline.core import canonical_json
-from driftline.deltas import Clock, ColumnDelta, ColumnType, Op, RowDelta, row_id_of_key
-from driftline.errors import ChangesetError
+from driftline.core import canonical_json, exact_number
+from driftline.deltas import (
+    Clock,
+    ColumnDelta,
+    ColumnSchema,
+    ColumnType,
+    Op,
+    RowDelta,
+    decimal_scale,
+    row_id_of_key,
+    survives,
+    typed_key,
+    typed_row,
+)
+from driftline.errors import ChangesetError, DeltaError
 
 Format = Literal["changeset", "patchset"]
 Lines = Iterable[str | bytes]
@@ -30,7 +52,15 @@ OffsetLines = Iterable[tuple[int, bytes]]  # each with the offset at which it be
 Row = dict[str, Field]
 
 # How SQLite's affinities read values on their way to the type of a column.
-_AFFINITIES: dict[ColumnType, str | None] = {"string": "TEXT", "number": "NUMERIC", "boolean": None, "json": None}
+# Exact numbers are read as text: the affinities of numbers round.
+_AFFINITIES: dict[str, str | None] = {
+    "string": "TEXT",
+    "number": "NUMERIC",
+    "boolean": None,
+    "json": None,
+    "integer": "TEXT",
+    "decimal": "TEXT",
+}
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
@@ -365,7 +395,7 @@ def _check_complete(table: Table, row: Mapping[str, Field], code: str, what: str
 # columns that were sent. Pieces of a stream are read independently of one another, so that tasks can share the work.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CdcTable:
     """The table that a stream is read for: its name there, its key, its columns and their types."""
 
@@ -383,9 +413,39 @@ class CdcTable:
         """Whether an event is one of this table's."""
         return folded(event.table) == folded(self.name) and self.namespace in (None, event.namespace)
 
+    def type_of(self, name: str) -> ColumnType:
+        """The type of a column; what is not declared is text."""
+        return self.types.get(name, "string")
+
+    def number(self, name: str, value: CdcValue) -> CdcValue:
+        """A number before SQLite's affinities read it: exact ones as written, others if a double holds them."""
+        kind = self._number_types.get(folded(name))
+        if kind is None or value is None or isinstance(value, bytes | float):
+            return value
+        if kind == "number":
+            is_whole = str(value).lstrip("-").isdecimal()
+            is_number = isinstance(value, NumberText | DecimalText)
+            token = int(value) if is_whole else exact_number(str(value)) if is_number else 0
+            if survives(token):
+                return value
+            raise cdc_error(
+                "inexact_number",
+                f'column "{name}" is a number, a double, which would change {str(value)[:60]}: '
+                f'declare columns = {{ {name} = "{"integer" if is_whole else "decimal"}" }}',
+            )
+        if isinstance(value, str) and not isinstance(value, NumberText | DecimalText):
+            return value
+        with _typing():
+            return str(typed_row({name: str(value)}, {name: kind})[name])
+
+    @cached_property
+    def _number_types(self) -> dict[str, ColumnType]:
+        kinds = {folded(name): kind for name, kind in self.types.items()}
+        return {name: kind for name, kind in kinds.items() if kind not in ("string", "boolean", "json")}
+
     def sqlite_table(self) -> Table:
         """The table whose rules read rows and values."""
-        columns = [(name, _AFFINITIES[self.types.get(name, "string")]) for name in self.columns]
+        columns = [(name, _AFFINITIES[ColumnSchema(name, self.type_of(name)).kind]) for name in self.columns]
         return Table(self.name, columns, self.key)
 
 
@@ -447,6 +507,14 @@ def convert(lines: OffsetLines, table: CdcTable, write: Callable[[bytes], object
 
 
 @contextmanager
+def _typing() -> Iterator[None]:
+    try:
+        yield
+    except DeltaError as error:
+        raise cdc_error(error.code, error.message) from error
+
+
+@contextmanager
 def _at(offset: int) -> Iterator[None]:
     """Add the offset of a message in its file to errors about it."""
     try:
@@ -487,7 +555,9 @@ def _note_truncate(table: CdcTable, facts: PieceFacts) -> None:
 def _with_columns(event: CdcEvent, table: CdcTable) -> CdcEvent:
     """The event with the columns of the table: unknown ones dropped and missing ones null, where that is allowed."""
     known = {folded(name) for name in table.columns}
-    old, new = event.old, event.new
+    old, new = (
+        image and {name: table.number(name, value) for name, value in image.items()} for image in (event.old, event.new)
+    )
     if table.ignore_new:
         old, new = (
             image and {name: value for name, value in image.items() if folded(name) in known} for image in (old, new)
@@ -517,9 +587,20 @@ def _row_event(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str
     return {"type": kind, "key": _key_texts(row, table), "row": _typed(row, table)}
 
 
-def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, str]:
-    """The key as text, which it is in files of text too, so that rows have the same ids wherever they come from."""
-    return {name: value if isinstance(value, str) else canonical_json(value) for name, value in _named(row, table.key)}
+def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
+    """The key as text, which it is in files of text too, so that rows have the same ids wherever they come from.
+
+    Exact numbers are in their wire form, as from every source.
+    """
+    found: dict[str, object] = {}
+    for name, value in _named(row, table.key):
+        kind = table.type_of(name)
+        if kind in ("integer", "string") or decimal_scale(kind) is not None:
+            with _typing():
+                found[name] = typed_key(name, value, kind)
+        else:
+            found[name] = value if isinstance(value, str) else canonical_json(value)
+    return found
 
 
 def _named(row: Mapping[str, Field], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -528,7 +609,7 @@ def _named(row: Mapping[str, Field], names: Sequence[str]) -> Iterator[tuple[str
 
 
 def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
-    return {name: _lake_value(name, value, table.types.get(name, "string")) for name, value in row.items()}
+    return {name: _lake_value(name, value, table.type_of(name)) for name, value in row.items()}
 
 
 def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
@@ -544,6 +625,9 @@ def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
         return text in _TRUE
     if kind == "number" and isinstance(value, str):
         raise cdc_error("wrong_type", f'column "{name}" holds {value[:40]!r}, which is not a number')
+    if kind == "integer" or decimal_scale(kind) is not None:
+        with _typing():
+            return typed_row({name: value}, {name: kind})[name]
     if kind == "json" and isinstance(value, str):
         try:
             return json.loads(value)

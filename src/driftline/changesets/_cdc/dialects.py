@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from driftline.changesets._format.encoding import MAX_INTEGER, MIN_INTEGER, Value
-from driftline.core import canonical_json
+from driftline.core import canonical_json, exact_number
+from driftline.deltas import as_double, survives
 from driftline.errors import ChangesetError, OptionError
 
 CdcKind = Literal["insert", "update", "delete", "truncate", "begin", "commit"]
@@ -20,6 +21,12 @@ CdcKind = Literal["insert", "update", "delete", "truncate", "begin", "commit"]
 
 class NumberText(str):
     """A JSON number with a fraction or an exponent, kept as its text so that no digit is lost."""
+
+    __slots__ = ()
+
+
+class DecimalText(str):
+    """The digits of a value that its database declares as an exact number; text in a changeset."""
 
     __slots__ = ()
 
@@ -145,7 +152,7 @@ def _postgresql_value(value: Any, declared: str) -> CdcValue:
     if value is None or isinstance(value, bool) or declared.endswith("[]"):
         return _plain_value(value)
     if declared.startswith(_EXACT_NUMBERS):
-        return str(value)
+        return DecimalText(value)
     if declared.startswith(_FLOATS):
         return float(value)
     if declared == "bytea":
@@ -232,7 +239,7 @@ def _variable_decimal(value: Any, field: Message) -> CdcValue:
 
 def _scaled(encoded: str, scale: int) -> str:
     unscaled = int.from_bytes(base64.b64decode(encoded, validate=True), "big", signed=True)
-    return format(Decimal(unscaled).scaleb(-scale), "f")
+    return DecimalText(format(Decimal(unscaled).scaleb(-scale), "f"))
 
 
 def _days(value: Any, field: Message) -> CdcValue:
@@ -342,18 +349,23 @@ def _plain_value(value: Any) -> CdcValue:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, dict | list):
-        return canonical_json(_with_floats(value))
+        numbers = _with_numbers(value)
+        if not survives(numbers):
+            raise cdc_error(
+                "inexact_number", f"a double would change a number in {json.dumps(value)[:80]}: write it as text"
+            )
+        return canonical_json(as_double(numbers))
     if isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER:
         return NumberText(value)
     return value  # type: ignore[no-any-return]
 
 
-def _with_floats(value: object) -> Any:
+def _with_numbers(value: object) -> Any:
     if isinstance(value, NumberText):
-        return float(value)
+        return exact_number(value)
     if isinstance(value, dict):
-        return {name: _with_floats(item) for name, item in value.items()}
-    return [_with_floats(item) for item in value] if isinstance(value, list) else value
+        return {name: _with_numbers(item) for name, item in value.items()}
+    return [_with_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 # Lines of messages.

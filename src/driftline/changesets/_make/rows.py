@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import msgspec
 import pyarrow.compute as pc
@@ -23,7 +23,14 @@ Event = Mapping[str, Any]
 Schemas = TableSchema | Iterable[TableSchema] | Mapping[str, TableSchema]
 
 _ROW_ID_COLUMN = "row_id"
-_DECLARED = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+_DECLARED = {
+    "string": "TEXT",
+    "number": "REAL",
+    "boolean": "INTEGER",
+    "json": "TEXT",
+    "integer": "INTEGER",
+    "decimal": "TEXT",
+}
 _FRAME = ("schema", "stats", "unchanged")
 _EMPTY = "^$"
 _INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
@@ -64,7 +71,7 @@ def from_deltas(deltas: Iterable[RowDelta], schemas: Schemas) -> Patchset:
 
 def table_of(schema: TableSchema) -> Table:
     """The SQLite table of a schema; without key columns the row id is the key, in a column of its own."""
-    columns = [(column.name, _DECLARED[column.type]) for column in schema.columns]
+    columns = [(column.name, _DECLARED[column.kind]) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns=columns, primary_key=schema.key)
     if _ROW_ID_COLUMN in schema:
@@ -313,6 +320,8 @@ def describe_types(table: Table, declared: Mapping[str, str]) -> str:
 
 
 def _sqlite_value(value: object, kind: str = "") -> Value:
+    if kind == "integer" and value is not None:
+        return int(cast(int, value))
     if isinstance(value, dict | list) or (kind == "json" and value is not None):
         return canonical_json(value)
     return plain_value(value)

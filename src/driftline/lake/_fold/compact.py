@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from driftline.core import Tracker
-from driftline.deltas import ColumnSchema, ColumnType
+from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, plan_fold
@@ -49,7 +49,7 @@ from driftline.lake._store.rows import (
     state_file_schema,
     unescape_name,
 )
-from driftline.lake._store.schemas import every_column
+from driftline.lake._store.schemas import column_type, every_column
 from driftline.lake._store.snapshots import (
     FOLDED_DELTAS,
     FOLDED_GENERATION,
@@ -379,6 +379,5 @@ def _is_complete(lake: Lake, path: str, rows: int) -> bool:
 
 def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
     """The table's own columns, by the types of the files; json is a string to every reader."""
-    kinds: dict[str, ColumnType] = {"double": "number", "boolean": "boolean"}
     fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
-    return [ColumnSchema(plain_name(field.name), kinds.get(field.type.type, "string")) for field in fields]
+    return [ColumnSchema(plain_name(field.name), column_type(field.type.type)) for field in fields]

@@ -300,7 +300,7 @@ def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array,
         if len(chosen):
             values = one_array(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
             start = f'{{"column":{string_text(column.name)},"value":'
-            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column.type), "}", ""))
+            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column), "}", ""))
             positions.append(chosen)
     order = np.concatenate(positions)
     back = np.empty(len(order), dtype=np.int64)

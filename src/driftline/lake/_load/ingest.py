@@ -8,17 +8,36 @@ same start makes the same deltas.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import repeat
 from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
 
-from driftline.core import AnyPath, JsonObject, LineRange, io_errors, line_ranges, read_pieces
-from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
+from driftline.core import (
+    AnyPath,
+    JsonObject,
+    LineRange,
+    exact_number,
+    io_errors,
+    line_ranges,
+    read_pieces,
+)
+from driftline.deltas import (
+    ColumnSchema,
+    RowDelta,
+    TableSchema,
+    abbreviate,
+    from_events,
+    number_kind,
+    row_id_of_key,
+    with_doubles,
+)
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import parse_envelope, wrong_id
@@ -38,7 +57,11 @@ from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, refused_before, registered, required_table, too_old
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
+_NUMBERS = (int, float, Decimal)
+_LONG_NUMBER = re.compile(rb"[0-9.]{16}|[0-9][eE][+-]?[0-9]{2}")  # shorter ones survive as doubles
+_KINDS = {str: "string", bool: "boolean", type(None): "null"}
 _decode = msgspec.json.decode
+_decode_digits = msgspec.json.Decoder(float_hook=exact_number).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +73,7 @@ class Extraction:
     start: int
     schema: TableSchema
     reading: Callable[[JsonObject], JsonObject] | None = None  # gives the cells of an event their types
+    numbers: Mapping[str, bool] = field(default_factory=dict)  # columns of doubles, whose numbers must survive that
     same_timestamp: bool = False  # all deltas at `start`; only where every event is of another row
 
 
@@ -121,17 +145,18 @@ def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway_id: str, diges
 def survey(lines: LineRange) -> Survey:
     """Count the data events of a range and the types of their values."""
     found = Survey()
-    seen: dict[str, set[type]] = defaultdict(set)
+    seen: dict[str, set[str]] = defaultdict(set)
     for line in lines.lines():
-        event = _event(line, lines)
+        event = _event(line, lines, exact=True)
         if event.get("type") == "schema":
             found.columns = list(dict.fromkeys([*event["columns_a"], *event["columns_b"]]))
         if event.get("type") in _FRAME:
             continue
         found.events += 1
         for name, value in (event.get("after") or event.get("row") or {}).items():
-            seen[name].add(type(value))
-    found.types = {name: {_type_name(kind) for kind in kinds} for name, kinds in seen.items()}
+            kind = type(value)
+            seen[name].add(number_kind(value) if kind in _NUMBERS else _KINDS.get(kind, "json"))
+    found.types = dict(seen)
     return found
 
 
@@ -274,14 +299,28 @@ def _overlap(one: DataFile, other: DataFile) -> bool:
 def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta]:
     if plan.extraction is not None:
         how = plan.extraction
-        events = (_event(line, lines) for line in lines.lines())
-        data = (event for event in events if event.get("type") not in _FRAME)
-        typed = data if how.reading is None else map(how.reading, data)
+        typed = _typed_events(how, lines)
         start: int | Iterator[int] = repeat(how.start) if how.same_timestamp else how.start + first
         yield from from_events(typed, table=how.table, client_id=how.client_id, start=start, schema=how.schema)
         return
     for position, line in enumerate(lines.lines()):
         yield _parse_delta(line, lines.path, position)
+
+
+def _typed_events(how: Extraction, lines: LineRange) -> Iterator[JsonObject]:
+    exact = bool(how.numbers) or any(column.is_exact for column in how.schema.columns)
+    for line in lines.lines():
+        event = _event(line, lines, exact=exact)
+        if event.get("type") in _FRAME:
+            continue
+        try:
+            if how.numbers and _LONG_NUMBER.search(line):
+                event = with_doubles(event, how.numbers)
+            yield event if how.reading is None else how.reading(event)
+        except DeltaError as error:
+            row = row_id_of_key(list(event["key"].values())) if "key" in event else str(event.get("row_index"))
+            words = f"row {abbreviate(row)}: {error.message}"
+            raise DeltaError(words, code=error.code, table=how.table, row=row) from error
 
 
 def _parse_delta(line: bytes, name: str, position: int) -> RowDelta:
@@ -295,9 +334,10 @@ def _parse_delta(line: bytes, name: str, position: int) -> RowDelta:
     return delta
 
 
-def _event(line: bytes, lines: LineRange) -> JsonObject:
+def _event(line: bytes, lines: LineRange, *, exact: bool = False) -> JsonObject:
+    """The event of a line; `exact` keeps the digits of long numbers, which a double may not hold."""
     try:
-        event = _decode(line)
+        event = (_decode_digits if exact and _LONG_NUMBER.search(line) else _decode)(line)
     except msgspec.DecodeError as error:
         raise DeltaError(f"{lines.path} holds a line that is not JSON: {error}", path=lines.path) from error
     if not isinstance(event, dict):
@@ -305,12 +345,15 @@ def _event(line: bytes, lines: LineRange) -> JsonObject:
     return event
 
 
-def _type_name(kind: type) -> str:
-    return {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}.get(kind, "json")
-
-
 def _common_type(kinds: set[str]) -> str:
+    """The narrowest type; numbers are doubles unless that would change one of them."""
     known = kinds - {"null"}
     if not known:
         return "string"
+    if known <= {"whole", "fraction"}:
+        return "number"
+    if known <= {"whole", "integer"}:
+        return "integer"
+    if known <= {"whole", "fraction", "integer", "decimal"}:
+        return "decimal"
     return known.pop() if len(known) == 1 else "json"

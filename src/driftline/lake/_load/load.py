@@ -34,7 +34,7 @@ from driftline.core import (
     no_progress,
     sha256_hex,
 )
-from driftline.deltas import Clock, ColumnSchema, TableSchema, Types, check_table_name, typed_event
+from driftline.deltas import Clock, ColumnSchema, TableSchema, Types, check_table_name, decimal_scale, typed_event
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold
@@ -58,7 +58,13 @@ from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
 from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
-from driftline.sources import fingerprint, has_text_cells as is_text, header_of, write_empty_like
+from driftline.sources import (
+    declared_numbers,
+    fingerprint,
+    has_text_cells as is_text,
+    header_of,
+    write_empty_like,
+)
 from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
 
 DEFAULT_GATEWAY = "extract"
@@ -116,6 +122,7 @@ class LoadJob:
     nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells are
     columns: tuple[str, ...] | None = None  # only these are loaded; by default all of the snapshot
     is_typed: bool = False  # events have values of the declared types already
+    source_types: Types = field(default_factory=dict)  # numbers that the source declares; no part of a load's identity
 
     def content(self, fingerprint: str) -> str:
         """The identity of a load: another snapshot, key, type or rule gives another one."""
@@ -211,7 +218,8 @@ def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> T
     if job.columns is not None and known is not None:
         return known
     names = event_columns(events)
-    types: JsonObject = {column.name: column.type for column in known.columns} if known else {}
+    types: JsonObject = {name: kind for name, kind in job.source_types.items() if name in names and kind != "number"}
+    types.update({column.name: column.type for column in known.columns} if known else {})
     if not job.is_text and not set(names) <= {*types, *job.types}:
         seen = inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
         types = {**{column.name: column.type for column in seen.columns}, **types}
@@ -271,13 +279,16 @@ def _type_changed(job: LoadJob, problem: str) -> LakeError:
 
 @contextlib.contextmanager
 def _explaining_types(job: LoadJob) -> Any:
-    """Report a value that does not fit its column as a changed type of the source."""
+    """Report a value that does not fit its column as a changed type of the source, with the way out."""
     try:
         yield
     except DriftlineError as error:
-        if error.code != "SCHEMA_ERROR":
+        if error.code == "SCHEMA_ERROR" or (error.code == "wrong_type" and not job.is_text and not job.is_typed):
+            raise _type_changed(job, error.message) from error
+        if error.code != "inexact_number":
             raise
-        raise _type_changed(job, error.message) from error
+        words = f"table {job.table}, {error.message}, and {REMEDY}"
+        raise LakeError(words, code=error.code, table=job.table) from error
 
 
 def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile], int]:
@@ -290,12 +301,23 @@ def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile],
 
 
 def _ingest_plan(job: LoadJob, first: int, *, same_timestamp: bool = False) -> IngestPlan:
-    needs_types = (job.types or job.nulls) and not job.is_typed
-    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if needs_types else None
     schema = registered(job.lake, job.table)
     assert schema is not None
-    how = Extraction(job.table, job.client_id, first, schema, reading, same_timestamp)
+    exact = {column.name: column.type for column in schema.columns if column.is_exact}
+    types = {} if job.is_typed else {**job.types, **exact}
+    nulls = () if job.is_typed else job.nulls
+    reading = partial(typed_event, types=types, nulls=nulls) if types or nulls else None
+    how = Extraction(job.table, job.client_id, first, schema, reading, _doubles(job, schema), same_timestamp)
     return plan_ingest(job.lake, [job.table], job.by, how)
+
+
+def _doubles(job: LoadJob, schema: TableSchema) -> dict[str, bool]:
+    """Columns whose numbers must survive as doubles, as floats of the source do; True: the source has decimals."""
+    if job.is_text or job.is_typed:
+        return {}
+    columns = [column for column in schema.columns if column.kind in ("number", "json")]
+    declared = {column.name: job.source_types.get(column.name) for column in columns}
+    return {name: decimal_scale(kind) is not None for name, kind in declared.items() if kind != "number"}
 
 
 def _tracked(job: LoadJob, files: Iterable[IngestedFile]) -> Iterable[IngestedFile]:
@@ -534,6 +556,7 @@ def extract_snapshots(
             schedulers or Schedulers(),
             tracker or no_progress(),
             columns=known.names if known else header_of(sides[1]),
+            source_types=declared_numbers(sides[1]),
         )
         return _extract(job, diffs, start, load_base)
 

@@ -96,7 +96,7 @@ def watched_values(
         column.name: (
             pc.is_valid(pc.struct_field(stamps, ["columns", escape_name(column.name)])).to_pylist(),
             rows[escape_name(column.name)].to_pylist(),
-            READERS[column.type],
+            READERS[column.kind],
         )
         for column in chosen
     }
@@ -189,7 +189,7 @@ def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowMerg
         name = escape_name(column.name)
         stamp = named.get(name)
         if stamp is not None:
-            held[column.name] = (_stamp(stamp, False), READERS[column.type](row[name]))
+            held[column.name] = (_stamp(stamp, False), READERS[column.kind](row[name]))
     return RowMerge(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
 
 

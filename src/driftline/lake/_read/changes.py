@@ -42,6 +42,8 @@ _SQL_VALUES: dict[str, Callable[[Any], Any]] = {
     "number": float,
     "boolean": int,
     "json": canonical_json,
+    "integer": int,
+    "decimal": str,
 }
 
 Row = JsonObject
@@ -257,7 +259,7 @@ def sqlite_table(schema: TableSchema) -> Table:
     """The SQLite table of a schema, as `materialize --format sqlite` makes it."""
     from driftline.changesets import Table
 
-    columns = [(column.name, SQL_TYPES[column.type]) for column in schema.columns]
+    columns = [(column.name, SQL_TYPES[column.kind]) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns, schema.key)
     return Table(schema.table, [(ROW_ID, "TEXT"), *columns], [ROW_ID])
@@ -267,5 +269,5 @@ def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> JsonObject:
     values: JsonObject = {} if schema.key else {ROW_ID: row[ROW_ID]}
     for column in schema.columns:
         value = row[column.name]
-        values[column.name] = None if value is None else _SQL_VALUES[column.type](value)
+        values[column.name] = None if value is None else _SQL_VALUES[column.kind](value)
     return values

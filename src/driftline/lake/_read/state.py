@@ -50,6 +50,7 @@ from driftline.lake._store.rows import (
     ROW_ID,
     csv_bytes,
     csv_header,
+    decimal_texts,
     decode_deltas,
     decode_state,
     delta_file_schema,
@@ -58,7 +59,15 @@ from driftline.lake._store.rows import (
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
 
-SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+# A decimal is text, which keeps its digits and sorts as text does.
+SQL_TYPES = {
+    "string": "TEXT",
+    "number": "REAL",
+    "boolean": "INTEGER",
+    "json": "TEXT",
+    "integer": "INTEGER",
+    "decimal": "TEXT",
+}
 
 
 @dataclass(frozen=True)
@@ -223,7 +232,7 @@ def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) ->
 
 def create_statement(schema: TableSchema) -> str:
     """`CREATE TABLE`: the row id is the key unless the schema names key columns."""
-    columns = [f"{quoted(column.name)} {SQL_TYPES[column.type]}" for column in schema.columns]
+    columns = [f"{quoted(column.name)} {SQL_TYPES[column.kind]}" for column in schema.columns]
     if schema.key:
         key = ", ".join(map(quoted, schema.key))
         return f"CREATE TABLE {quoted(schema.table)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
@@ -253,6 +262,8 @@ def _python_columns(batch: pa.Table, names: Sequence[str]) -> list[list[Any]]:
 
 
 def _plain(array: pa.Array) -> Any:
+    if pa.types.is_decimal(array.type):
+        return decimal_texts(array)
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array
 
 

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject, canonical_json, number_text, string_text
-from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta
+from driftline.core import JsonObject, canonical_json, decimal_text, number_text, string_text
+from driftline.deltas import (
+    MAX_DIGITS,
+    SAFE_INTEGER,
+    ColumnDelta,
+    ColumnSchema,
+    RowDelta,
+    integer_of,
+    integer_wire,
+)
 from driftline.errors import DeltaError
 
 ROW_ID = "_row_id"
@@ -33,7 +42,13 @@ _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
 _EXACT = 1 << 53  # up to here every integer is a double, and Arrow prints it without an exponent, as JavaScript does
 _PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9  # within these bounds Arrow prints the shortest digits as JavaScript does
-_ARROW_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_(), "json": pa.string()}
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "json": pa.string(),
+    "integer": pa.int64(),
+}
 
 # hlc, client id, and the first 8 bytes of the delta id as an integer that orders like the bytes do
 STAMP = pa.struct([("hlc", pa.int64()), ("client", pa.string()), ("mark", pa.int64())])
@@ -49,6 +64,11 @@ def unescape_name(name: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), name)
 
 
+def arrow_type(column: ColumnSchema) -> pa.DataType:
+    """The type of a column in the files."""
+    return _ARROW_TYPES[column.type] if column.scale is None else pa.decimal128(MAX_DIGITS, column.scale)
+
+
 def escape_columns(columns: Iterable[ColumnSchema]) -> list[str]:
     """The names of columns in the files."""
     return [escape_name(column.name) for column in columns]
@@ -57,7 +77,7 @@ def escape_columns(columns: Iterable[ColumnSchema]) -> list[str]:
 def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
     """The Arrow fields of a table's own columns, with the declared type, because json is a string in the file."""
     return [
-        pa.field(escape_name(column.name), _ARROW_TYPES[column.type], metadata={"driftline.type": column.type})
+        pa.field(escape_name(column.name), arrow_type(column), metadata={"driftline.type": column.type})
         for column in columns
     ]
 
@@ -110,7 +130,7 @@ def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
 
     Without Delta's column mapping, which some readers refuse or get wrong; they accept any plain name.
     """
-    fields = [pa.field(column.name, _ARROW_TYPES[column.type]) for column in columns]
+    fields = [pa.field(column.name, arrow_type(column)) for column in columns]
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
 
 
@@ -147,7 +167,7 @@ def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -
 
 def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
     """The deltas of rows of delta files."""
-    readers = {column.name: READERS[column.type] for column in columns}
+    readers = {column.name: READERS[column.kind] for column in columns}
     names = {column.name: escape_name(column.name) for column in columns}
     for row in rows.to_pylist():
         yield RowDelta(
@@ -165,7 +185,7 @@ def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -
 
 def decode_state(rows: pa.Table, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, JsonObject]]:
     """Row ids and set columns of base rows; an absent column is left out, an explicit null is there."""
-    names = [(column.name, escape_name(column.name), READERS[column.type]) for column in columns]
+    names = [(column.name, escape_name(column.name), READERS[column.kind]) for column in columns]
     for row in rows.to_pylist():
         stamps = row["_stamps"].get("columns", {})
         yield row["_row_id"], {name: read(row[file]) for name, file, read in names if stamps[file] is not None}
@@ -183,7 +203,7 @@ def file_value(delta: RowDelta, column: ColumnSchema, value: Any) -> Any:
             table=delta.table,
             column=column.name,
         )
-    return _WRITERS[column.type](value)
+    return _WRITERS[column.kind](value)
 
 
 def plain_number(value: float | None) -> float | int | None:
@@ -219,21 +239,25 @@ _WRITERS: dict[str, Callable[[Any], Any]] = {
     "number": _number,
     "boolean": bool,
     "json": canonical_json,
+    "integer": integer_of,
+    "decimal": Decimal,
 }
 READERS: dict[str, Callable[[Any], Any]] = {
     "string": lambda value: value,
     "number": plain_number,
     "boolean": lambda value: value,
     "json": lambda value: None if value is None else json.loads(value),
+    "integer": lambda value: None if value is None else integer_wire(value),
+    "decimal": lambda value: None if value is None else decimal_text(value),
 }
 
 
 # Base rows as lines of JSONL or CSV, many at once; the bytes do not depend on the ranges.
 
 
-def json_texts(values: pa.Array, kind: str) -> pa.Array:
-    """The JSON text of every value of a column of a declared type; null becomes `null`."""
-    return pc.fill_null(_TEXTS[kind](values), "null")
+def json_texts(values: pa.Array, column: ColumnSchema) -> pa.Array:
+    """The JSON text of every value of a column; null becomes `null`."""
+    return pc.fill_null(_TEXTS[column.kind](values), "null")
 
 
 def string_texts(values: pa.Array) -> pa.Array:
@@ -269,11 +293,34 @@ def boolean_texts(values: pa.Array) -> pa.Array:
     return pc.if_else(values, "true", "false")
 
 
+def integer_texts(values: pa.Array) -> pa.Array:
+    """The digits of integers; null stays null."""
+    return pc.cast(values, pa.string())
+
+
+def decimal_texts(values: pa.Array) -> pa.Array:
+    """Decimals without exponents and trailing zeros, where Arrow's own cast writes `0E-18`; null stays null."""
+    import polars as pl
+
+    texts = pl.Series(pl.from_arrow(values)).cast(pl.String)
+    if values.type.scale:
+        texts = texts.str.strip_chars_end("0").str.strip_suffix(".")
+    return texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+
+
+def _integer_json(values: pa.Array) -> pa.Array:
+    texts = integer_texts(values)
+    is_safe = pc.and_(pc.less_equal(values, SAFE_INTEGER), pc.greater_equal(values, -SAFE_INTEGER))
+    return pc.if_else(is_safe, texts, pc.binary_join_element_wise('"', texts, '"', ""))
+
+
 _TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "string": string_texts,
     "number": number_texts,
     "boolean": boolean_texts,
     "json": lambda values: values,
+    "integer": _integer_json,
+    "decimal": lambda values: pc.binary_join_element_wise('"', decimal_texts(values), '"', ""),
 }
 
 
@@ -285,7 +332,7 @@ def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     for column in columns:
         name = escape_name(column.name)
         member = pc.binary_join_element_wise(
-            f",{string_text(column.name)}:", json_texts(one_array(rows[name]), column.type), ""
+            f",{string_text(column.name)}:", json_texts(one_array(rows[name]), column), ""
         )
         pieces.append(pc.if_else(is_set(rows, name), member, ""))
     lines = pc.binary_join_element_wise(*pieces, "}\n", "")
@@ -307,7 +354,7 @@ def csv_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
 
     texts = {ROW_ID: one_array(rows[ROW_ID])}
     for column in columns:
-        texts[column.name] = _CSV_TEXTS[column.type](one_array(rows[escape_name(column.name)]))
+        texts[column.name] = _CSV_TEXTS[column.kind](one_array(rows[escape_name(column.name)]))
     frame = pl.DataFrame(pa.table(texts))
     return frame.write_csv(include_header=False, quote_style="necessary").encode()
 
@@ -339,4 +386,6 @@ _CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "number": number_texts,
     "boolean": boolean_texts,
     "json": lambda values: values,
+    "integer": integer_texts,
+    "decimal": decimal_texts,
 }

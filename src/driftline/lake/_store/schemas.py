@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
 from driftline.core import JsonObject
-from driftline.deltas import ColumnSchema, TableSchema
+from driftline.deltas import MAX_DIGITS, ColumnSchema, ColumnType, TableSchema
 from driftline.errors import DeltaError, LakeError
 from driftline.lake._store.delta import (
     Commit,
@@ -38,7 +38,15 @@ HORIZON_PROPERTY = "driftline.horizon"  # deltas below it are archived
 REFUSE_PROPERTY = "driftline.refuse-before"  # set first, so that no delta is committed while the archive is made
 ARCHIVED_BEFORE = "archive"  # application transaction of `archive`: the horizon it was made for
 
-_DELTA_TYPES: dict[str, str] = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
+_DELTA_TYPES = {
+    "string": "string",
+    "number": "double",
+    "boolean": "boolean",
+    "json": "string",
+    "integer": "long",
+    "decimal": f"decimal({MAX_DIGITS},{{}})",
+}
+_COLUMN_TYPES = {"double": "number", "boolean": "boolean", "long": "integer"}
 
 
 def register(lake: Lake, schema: TableSchema) -> None:
@@ -126,6 +134,17 @@ def _try_register(lake: Lake, schema: TableSchema) -> bool:
     return True
 
 
+def column_type(delta_type: str) -> ColumnType:
+    """The type of a column by its type in a Delta table; json is text to every reader."""
+    if delta_type.startswith("decimal("):
+        return f"decimal({delta_type.removesuffix(')').rpartition(',')[2]})"
+    return _COLUMN_TYPES.get(delta_type, "string")
+
+
+def _delta_type(column: ColumnSchema) -> str:
+    return _DELTA_TYPES[column.kind].format(column.scale)
+
+
 def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[Field]:
     known = {column.name.casefold(): column for column in ever}
     added = []
@@ -133,7 +152,7 @@ def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[Fi
         before = known.get(column.name.casefold())
         if before is None:
             metadata = {"driftline.type": column.type}
-            added.append(Field(escape_name(column.name), PrimitiveType(_DELTA_TYPES[column.type]), metadata=metadata))
+            added.append(Field(escape_name(column.name), PrimitiveType(_delta_type(column)), metadata=metadata))
         elif before != column:
             raise _changed(schema.table, before, column)
     return added

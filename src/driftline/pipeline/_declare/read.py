@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import TypeVar, get_args
 
 from driftline.core import (
     AGE,
@@ -19,7 +19,7 @@ from driftline.core import (
     is_url,
     parse_threshold,
 )
-from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_table_name
+from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_table_name, is_column_type
 from driftline.errors import DriftlineError, PipelineError
 from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.declaration import (
@@ -223,7 +223,8 @@ def _columns(section: Section) -> dict[str, ColumnType]:
         return {}
     types = {}
     for name in list(declared._data):
-        types[name] = cast(ColumnType, declared.choice(name, "string", COLUMN_TYPES))
+        word = declared.required(name)
+        types[name] = word if is_column_type(word) else declared.choice(name, "string", COLUMN_TYPES)
     return types
 
 

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from driftline.core import JsonObject, Location, ObjectPath, PartWriter, read_pieces, remove
-from driftline.deltas import typed_event, typed_events
+from driftline.core import JsonObject, Location, ObjectPath, PartWriter, exact_loads, read_pieces, remove
+from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow, header_of, reshaped, shapes_of
 from driftline.pipeline._declare.snapshots import Snapshot, age_of
@@ -20,7 +20,14 @@ from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 
-SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+SQL_TYPES = {
+    "string": "TEXT",
+    "number": "REAL",
+    "boolean": "INTEGER",
+    "json": "TEXT",
+    "integer": "INTEGER",
+    "decimal": "TEXT",
+}
 Event = JsonObject
 Kind = Literal["changeset", "patchset"]
 
@@ -195,7 +202,7 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, 
     schema = json.loads(next(lines))
     types = sql_types(flow, schema["columns_b"])
     table = Table(flow.name, columns=list(types.items()), primary_key=list(flow.key))
-    counted = _Counted(schema, typed_events(map(json.loads, lines), flow.columns))
+    counted = _Counted(schema, typed_events(map(exact_loads, lines), flow.columns, for_sqlite=True))
     from_events(counted, table, format=kind).write_to(out)
     return counted.number
 
@@ -214,14 +221,15 @@ def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location,
             folder=folder,
             table=flow.name,
             types=sql_types(flow, header),
-            reading=partial(typed_event, types=dict(flow.columns)) if flow.columns else None,
+            reading=partial(typed_event, types=dict(flow.columns), for_sqlite=True),
             tracker=context.tracker,
         )
 
 
 def sql_types(flow: TableFlow, header: list[str]) -> Mapping[str, str]:
     """The declared type of every column, as SQLite calls it."""
-    return {name: SQL_TYPES[flow.columns.get(name, "string")] for name in header}
+    columns = [ColumnSchema(name, flow.columns.get(name, "string")) for name in header]
+    return {column.name: SQL_TYPES[column.kind] for column in columns}
 
 
 class _Counted:

@@ -29,7 +29,7 @@ from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_da
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
-from driftline.sources import has_text_cells, write_empty_like
+from driftline.sources import declared_numbers, has_text_cells, write_empty_like
 
 _NONE = (parse_threshold("different > 0"),)
 
@@ -113,7 +113,7 @@ def _put_in_or_refresh(
         return _put_in(load, job, ledger, events, context), []
     except LakeError as error:
         policy = load.plan.flow.schema_policy.on_type_change
-        if error.code != "type_changed" or policy != "refresh" or load.before is not None:
+        if error.code not in ("type_changed", "inexact_number") or policy != "refresh" or load.before is not None:
             raise
         number = reload(job, events)
         note = f"generation {number} begins: {error.message.partition(': run it once')[0]}"
@@ -186,9 +186,10 @@ def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_
 
 
 def _job(load: _Load, context: StageContext) -> LoadJob:
-    text = has_text_cells(load.snapshot.given, load.plan.diff_options().reading("B"))
-    job = load_job(load.plan, context, _rules(load), is_text=text)
-    return replace(job, nulls=load.shape.missing if load.shape else ())
+    given, reading = load.snapshot.given, load.plan.diff_options().reading("B")
+    job = load_job(load.plan, context, _rules(load), is_text=has_text_cells(given, reading))
+    numbers = declared_numbers(given, reading)
+    return replace(job, nulls=load.shape.missing if load.shape else (), source_types=numbers)
 
 
 def _rules(load: _Load) -> JsonObject:

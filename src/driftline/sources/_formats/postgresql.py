@@ -60,7 +60,8 @@ _FORMS = {
 }
 
 _COLUMNS = """
-SELECT a.attname::text, COALESCE(b.typname, t.typname)::text, t.typtype::text, t.typcategory::text
+SELECT a.attname::text, COALESCE(b.typname, t.typname)::text, t.typtype::text, t.typcategory::text,
+  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
@@ -116,6 +117,7 @@ class PostgresSource(TypedCells):
     as_json: frozenset[str]  # columns that are selected as the text of a JSON value
     as_number: frozenset[str]  # columns that are selected as the digits of a number
     kinds: tuple[tuple[str, str], ...]  # of columns that are not text
+    numbers: tuple[tuple[str, str, int], ...]  # columns of numbers, by type and its modifier
     snapshot: str
     size: int | None  # None: a query, whose rows nobody has counted
     rows: int
@@ -139,8 +141,11 @@ class PostgresSource(TypedCells):
         """The columns of the table or query."""
         return self.names
 
-    def types(self) -> None:
-        """None: cells are JSON values."""
+    def types(self) -> pa.Schema:
+        """Of its numbers, by the catalog; the other cells are JSON values."""
+        import pyarrow as pa
+
+        return pa.schema([(name, _number_type(kind, modifier)) for name, kind, modifier in self.numbers])
 
     def fingerprint(self, of_file: FileFingerprint) -> None:
         """None: the content is read every time."""
@@ -262,6 +267,7 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
             as_json,
             as_number,
             tuple((name, _KINDS[kind]) for name, kind, *_ in columns if kind in _KINDS),
+            tuple((name, kind, modifier) for name, kind, *_, modifier in columns if _KINDS.get(kind) == "number"),
             str(_rows(holder, "SELECT pg_export_snapshot()")[0][0]),
             *((None, 0) if is_query else _rows(holder, _SIZE, relation)[0]),
         )
@@ -277,9 +283,22 @@ def _with_key(source: PostgresSource, holder: Any) -> PostgresSource:
     return source if low is None else replace(source, key=keys[0], key_range=(low, high))
 
 
-def _selection(columns: Sequence[Sequence[str]]) -> tuple[str, frozenset[str], frozenset[str]]:
+def _number_type(kind: str, modifier: int) -> pa.DataType:
+    """The Arrow type; without a declared scale a numeric has 18 digits behind the point."""
+    import pyarrow as pa
+
+    if kind != "numeric":
+        return pa.int64() if kind in _INTEGERS else pa.float64()
+    if modifier < 0:
+        return pa.decimal128(38, 18)
+    # precision in the high bits, the scale in eleven low ones with a sign, four too many
+    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+    return pa.decimal256(max(1, min(precision, 76)), max(0, min(scale, 76)))
+
+
+def _selection(columns: Sequence[Sequence[Any]]) -> tuple[str, frozenset[str], frozenset[str]]:
     """The columns of a SELECT, and the names of those that are selected as JSON values and as digits."""
-    forms = {name: _form(name, kind, form, category) for name, kind, form, category in columns}
+    forms = {name: _form(name, kind, form, category) for name, kind, form, category, _ in columns}
     parts = [_FORMS[form].format(_quoted(name)) for name, form in forms.items()]
     as_json = frozenset(name for name, form in forms.items() if form in ("json", "array"))
     return ", ".join(parts), as_json, frozenset(name for name, form in forms.items() if form == "number")

@@ -21,7 +21,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
-from driftline.deltas import MAX_HLC, ColumnSchema, RowDelta, TableSchema, delta_from_wire
+from driftline.core import exact_loads
+from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, RowDelta, TableSchema, delta_from_wire
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
@@ -47,7 +48,14 @@ _INDEX_DIFF = pa.struct(
         ("error", pa.string()),
     ]
 )
-_SPARK_TYPES = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
+_SPARK_TYPES = {
+    "string": "string",
+    "number": "double",
+    "boolean": "boolean",
+    "json": "string",
+    "integer": "bigint",
+    "decimal": f"decimal({MAX_DIGITS},{{}})",
+}
 _HELD_BYTES = 64 << 20  # of deltas that are folded at once
 
 
@@ -87,17 +95,41 @@ def compare_payloads(
     return frame.mapInArrow(_payload_task(old, new, schema, dict(config or {}), root), extended)
 
 
-def row_deltas(changes: DataFrameDiff, *, table: str, client_id: str, start: int) -> DataFrame:
+def row_deltas(
+    changes: DataFrameDiff,
+    *,
+    table: str,
+    client_id: str,
+    start: int,
+    schema: TableSchema | Mapping[str, Any] | None = None,
+) -> DataFrame:
     """The row deltas of a diff, as `driftline.deltas.from_events` makes them: timestamp and JSON text of each.
 
-    `start` is the timestamp of the first event; those of the others follow it in the order of the events.
+    `start` is the timestamp of the first event; those of the others follow it in the order of the events. Numbers are
+    those of the schema's columns, which is the one to `fold` with; without one, integers are of type `integer` and
+    decimals of `decimal(S)`, as the DataFrames declare them.
     """
     if not 0 <= start <= MAX_HLC:
         raise OptionError(f"start is a timestamp from 0 to 2^63 - 1, not {start}", code="invalid_hlc")
     _check_whole(changes)
     ship_to_tasks(changes.events.sparkSession)
     numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
-    return numbered.mapInArrow(_delta_task(table, client_id, start), "hlc long, delta string")
+    types = _declared_types(changes, schema)
+    return numbered.mapInArrow(_delta_task(table, client_id, start, types), "hlc long, delta string")
+
+
+def _declared_types(changes: DataFrameDiff, schema: TableSchema | Mapping[str, Any] | None) -> dict[str, str]:
+    """The types of columns of numbers: of the schema, else those that the DataFrames declare."""
+    if schema is not None:
+        table = schema if isinstance(schema, TableSchema) else TableSchema.from_wire(schema)
+        return {column.name: column.type for column in table.columns if column.is_exact or column.kind == "number"}
+    row = changes.events.schema["row"].dataType
+    assert isinstance(row, t.StructType), "a row is a struct"
+    kinds = {each.name: each.dataType for each in row}
+    integers = {name: "integer" for name, kind in kinds.items() if isinstance(kind, t.IntegralType)}
+    return integers | {
+        name: f"decimal({kind.scale})" for name, kind in kinds.items() if isinstance(kind, t.DecimalType)
+    }
 
 
 def index_diffs(
@@ -209,16 +241,20 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], Batches]:
+def _delta_task(table: str, client_id: str, start: int, types: Mapping[str, str]) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        from driftline.deltas import from_events
+        from driftline.deltas import from_events, typed_event, with_doubles
+
+        doubles = {name: True for name, kind in types.items() if kind == "number"}
+        exact = {name: kind for name, kind in types.items() if kind != "number"}
 
         prepare_worker()
         for batch in batches:
             moments: list[int] = []
             texts: list[str] = []
             for event, number in zip(events_of_batch(batch), batch.column("event_number").to_pylist(), strict=True):
-                for delta in from_events([event], table=table, client_id=client_id, start=start + number):
+                typed = [typed_event(with_doubles(event, doubles), exact)]
+                for delta in from_events(typed, table=table, client_id=client_id, start=start + number):
                     moments.append(delta.hlc)
                     texts.append(_json(delta.to_wire()))
             yield pa.RecordBatch.from_arrays(
@@ -245,7 +281,7 @@ def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
     cells = json_columns(pa.Table.from_arrays(column.flatten(), [str(at) for at in range(len(names))]))
     rows = zip(*(cells.column(at).to_pylist() for at in range(len(names))), strict=True)
     return [
-        {name: json.loads(text) for name, text in zip(names, row, strict=True)} if there else None
+        {name: exact_loads(text) for name, text in zip(names, row, strict=True)} if there else None
         for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
     ]
 
@@ -275,9 +311,13 @@ def state_as_of(
     ship_to_tasks(deltas.sparkSession)
     targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     blocks = deltas.select("delta").mapInArrow(_SplitTask(table, until, targets), BLOCK_SCHEMA)
-    columns = ", ".join(f"`{column.name.replace('`', '``')}` {_SPARK_TYPES[column.type]}" for column in table.columns)
+    columns = ", ".join(f"`{column.name.replace('`', '``')}` {_spark_type(column)}" for column in table.columns)
     rows = blocks.repartitionById(targets, "target").mapInArrow(_FoldTask(table.columns), f"{ROW_ID} string, {columns}")
     return rows.orderBy(ROW_ID) if ordered else rows
+
+
+def _spark_type(column: ColumnSchema) -> str:
+    return _SPARK_TYPES[column.kind].format(column.scale)
 
 
 def _timestamp(moment: Moment) -> int:
