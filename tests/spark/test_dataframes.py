@@ -52,9 +52,9 @@ def test_deltas_are_those_of_the_events(changes) -> None:
     got = [json.loads(row["delta"]) for row in made.orderBy("hlc").collect()]
     base = {"id": 1, "the name": "ä", "seen": "2026-01-01T00:00:00Z", "raw": "ff"}
     gone = {"id": 2, "the name": "b", "price": None, "seen": None, "raw": None}
-    new = {"id": 4, "the name": "d", "price": 4, "seen": None, "raw": None}
+    new = {"id": 4, "the name": "d", "price": "4", "seen": None, "raw": None}
     events = [
-        {"type": "changed", "key": {"id": 1}, "before": {**base, "price": 1.5}, "after": {**base, "price": 2.5}},
+        {"type": "changed", "key": {"id": 1}, "before": {**base, "price": "1.5"}, "after": {**base, "price": "2.5"}},
         {"type": "removed", "key": {"id": 2}, "row": gone},
         {"type": "added", "key": {"id": 4}, "row": new},
     ]
@@ -133,6 +133,21 @@ def test_a_delta_that_is_none_is_named(spark) -> None:
     frame = spark.createDataFrame([('{"op": "INSERT"}',)], "delta string")
     with pytest.raises(Exception, match="a delta needs the member table"):
         driftline.spark.fold(frame, TODOS).collect()
+
+
+def test_exact_numbers_stay_rows_of_their_own(spark) -> None:
+    from decimal import Decimal
+
+    rows = [(1834567890123456768 + n, Decimal(f"12345678901234567890.012345678{n}")) for n in range(3)]
+    frames = [spark.createDataFrame(part, "id long, price decimal(38, 10)") for part in ([], rows)]
+    changes = driftline.spark.diff(*frames, key=["id"])
+    columns = [{"name": "id", "type": "integer"}, {"name": "price", "type": "decimal(10)"}]
+    deltas = driftline.spark.row_deltas(changes, table="t", client_id="c", start=1000)
+    found = driftline.spark.fold(deltas, {"table": "t", "columns": columns, "key": ["id"]}, ordered=True)
+    assert [tuple(row) for row in found.collect()] == [(str(number), number, price) for number, price in rows]
+    doubles = {"table": "t", "columns": [{"name": "id", "type": "integer"}, {"name": "price", "type": "number"}]}
+    with pytest.raises(Exception, match="which would change 12345678901234567890"):
+        driftline.spark.row_deltas(changes, table="t", client_id="c", start=1000, schema=doubles).collect()
 
 
 @pytest.mark.parametrize("form", ["changeset", "patchset"])
