@@ -50,7 +50,7 @@ from driftline.spark._table_tasks import (
     pick_task,
 )
 from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
-from driftline.tables import Stats, TableDiffJob, diff_to_table, event_line
+from driftline.tables import Profile, Stats, TableDiffJob, diff_to_table, event_line
 from driftline.tables.kernels import (
     Comparison,
     DiffPlan,
@@ -63,6 +63,7 @@ from driftline.tables.kernels import (
     check_unchanged,
     choose_bounds,
     column_stats_event,
+    joined_profile,
     new_seeds,
     open_sides,
     order_values,
@@ -127,7 +128,8 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
             if job.options.column_stats:
                 write(event_line(column_stats_event(compared, done.stats, changes)))
             write(stats_line(done.stats))
-    return replace(done.stats, columns=changes_by_column(compared, changes))
+    profile = joined_profile(done.findings.profiles(), compared, done.stats)
+    return replace(done.stats, columns=changes_by_column(compared, changes), profile=profile)
 
 
 def _write_with_progress(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
@@ -219,7 +221,7 @@ class SparkRun:
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
-        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets)
+        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, profile=self.job.profile)
         positional = plan.options.has_row_numbers
         tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
         return self._conclude(tasks, a, b)
@@ -408,6 +410,7 @@ class Findings:
     hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
     buckets: list[BucketFact] = field(default_factory=list)
     changes: list[tuple[int, ...]] = field(default_factory=list)
+    kinds: dict[int, list[Profile]] = field(default_factory=dict)  # by range of the output
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
@@ -419,6 +422,11 @@ class Findings:
         """How often each compared column changed."""
         totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
         return dict(zip((column.a for column in compared.columns), totals, strict=False))
+
+    def profiles(self) -> Iterator[Profile]:
+        """The kinds of change, range after range."""
+        for number in sorted(self.kinds):
+            yield from self.kinds[number]
 
     @property
     def collided(self) -> bool:
@@ -445,6 +453,7 @@ class Findings:
             self.hashed[side, number] = fact
         elif isinstance(fact, ChangesFact):
             self.changes += fact.counts
+            self.kinds[number] = fact.profiles
         else:
             self.buckets.append(fact)
 

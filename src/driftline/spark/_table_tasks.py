@@ -26,7 +26,7 @@ from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources import InputFile, Split
 from driftline.spark._jobs import write_part
 from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, table_blob, unpack
-from driftline.tables import Stats
+from driftline.tables import Profile, Stats
 from driftline.tables.kernels import (
     ROW_HASH,
     SELECTED_ROW,
@@ -127,9 +127,10 @@ class BucketFact:
 
 @dataclass(frozen=True, slots=True)
 class ChangesFact:
-    """How often each compared column changed in the steps of a range."""
+    """How often each compared column changed in the steps of a range, and the kinds of change."""
 
     counts: list[tuple[int, ...]]
+    profiles: list[Profile]
 
 
 Fact = HashedSplit | BucketFact | ChangesFact | DriftlineError
@@ -346,7 +347,7 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
             else:
                 stores[block.target][block.side].add(_chunk_of(block.blob))
         for number in sorted(stores):
-            changes = ChangesFact([])
+            changes = ChangesFact([], [])
             yield from _deliver(number, _lines(stores.pop(number), plan.table, changes), plan.parts)
             yield _fact(changes, "", number)
     except DriftlineError as error:
@@ -361,6 +362,7 @@ def _lines(stores: dict[str, ChunkStore], plan: DiffPlan, changes: ChangesFact) 
     for number in range(len(bounds) + 1):
         encoded = encode_cut(cuts_a, cuts_b, number, plan)
         changes.counts.append(encoded.changes)
+        changes.profiles += [encoded.profile] if encoded.profile is not None else []
         yield encoded.lines
 
 

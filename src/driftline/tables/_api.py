@@ -17,6 +17,7 @@ from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, f
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
 from driftline.tables._explain import heading_of, identity
 from driftline.tables._options import DiffRules, check_options
+from driftline.tables._profile import Profile
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +48,8 @@ def diff(
     ['schema', 'changed', 'stats']
     """
     options = check_options(**rules)
-    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker or no_progress())
+    tracker = tracker or no_progress()
+    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker, profile=True)
     chosen, _ = choose_engine(engine, job)
     stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
     stats = find_engine(chosen)(job, stream.write)
@@ -202,6 +204,17 @@ class TableDiff(DiffMembers):
         """How often each column changed, most often first."""
         counts = Counter(name for event in self if event["type"] == "changed" for name in event["changed"])
         return dict(counts.most_common())
+
+    def profile(self) -> Profile:
+        """The kinds of change: for each column, with frequent pairs of values, and rules that would hide many.
+
+        >>> old = [{"id": n, "city": "Rome"} for n in range(20)]
+        >>> new = [{"id": n, "city": "ROME"} for n in range(20)]
+        >>> print(diff(old, new, key="id").profile().suggestions()[0].flag)
+        --normalize city=case
+        """
+        assert self._counts.profile is not None, "every diff of this module asks for it"
+        return self._counts.profile
 
     def to_polars(self) -> pl.DataFrame:
         """Every row version with its kind of change (`_change`), as in the csv format."""

@@ -25,7 +25,15 @@ from driftline.core import (
 from driftline.errors import OptionError, TableError
 from driftline.sources import Source, check_inputs, input_size, known_size, open_source
 from driftline.tables._columns import HashedText, Sides, hashed_text, resolve_columns
-from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
+from driftline.tables._events import (
+    Stats,
+    changes_by_column,
+    column_stats_event,
+    event_line,
+    joined_profile,
+    schema_event,
+    stats_line,
+)
 from driftline.tables._options import TableOptions
 from driftline.tables._reference import diff_tables
 
@@ -69,6 +77,7 @@ class TableDiffJob:
     master: str | None = None
     tracker: Tracker = field(default_factory=no_progress)
     parts: PartWriter | None = None  # the output, if it is a folder: tasks may write into it directly
+    profile: bool = False  # whether the stats get the kinds of change
 
 
 class Engine(Protocol):
@@ -158,7 +167,7 @@ def _run_plainly(a: Source, b: Source, job: TableDiffJob, write: Write) -> Stats
     table_a, table_b = a.text_table("A"), b.text_table("B")
     assert table_a is not None, "text has a reader"
     assert table_b is not None, "text has a reader"
-    events, stats = diff_tables(table_a, table_b, job.options)
+    events, stats = diff_tables(table_a, table_b, job.options, profiled=job.profile)
     for event in events:
         write(event_line(event))
     return stats
@@ -177,10 +186,12 @@ def _run_kernels(
                 running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
+            profiles = []
             write(event_line(schema_event(compared)))
             stats = matched.stats
             for encoded in running.encode(matched):
                 write(encoded.lines)
+                profiles.append(encoded.profile)
                 stats = stats.with_equal(encoded.equal)
                 changes.update(dict(zip((column.a for column in compared.columns), encoded.changes, strict=True)))
             if job.options.column_stats:
@@ -189,7 +200,8 @@ def _run_kernels(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return replace(stats, columns=changes_by_column(compared, changes))
+    profile = joined_profile(profiles, compared, stats)
+    return replace(stats, columns=changes_by_column(compared, changes), profile=profile)
 
 
 def _begin_reading(

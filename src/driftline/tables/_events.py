@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
@@ -12,6 +12,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 from driftline.core import Threshold
 from driftline.errors import TableError
 from driftline.tables._columns import Column, Comparison
+from driftline.tables._profile import Profile
 
 JsonValue: TypeAlias = "str | int | float | Decimal | bool | list[JsonValue] | dict[str, JsonValue] | None"
 Row = Mapping[str, JsonValue]
@@ -40,6 +41,7 @@ class Stats:
     shows_skipped: bool = False
     shows_dropped: bool = False
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
+    profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were asked for
 
     @property
     def compared(self) -> int:
@@ -58,6 +60,7 @@ class Stats:
     def __add__(self, other: Stats) -> Stats:
         values = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(Stats)}
         ours, others = values.pop("columns")
+        values.pop("profile")  # of one diff: that of several would mix columns of the same name
         columns = {name: ours.get(name, 0) + others.get(name, 0) for name in {**ours, **others}}
         counts = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}
         return Stats(**counts, columns=columns)
@@ -210,6 +213,19 @@ def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str,
 def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[str, int]:
     """How often each compared column changed, zeros included; by A's names, which rules use too."""
     return {column.a: changes.get(column.a, 0) for column in compared.columns}
+
+
+def joined_profile(parts: Iterable[Profile | None], compared: Comparison, stats: Stats) -> Profile | None:
+    """The profiles of the parts of the output, in order, as one; None where none was asked for."""
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    rules = {column.a: column.rule for column in compared.columns}
+    ruled = frozenset(name for name, rule in rules.items() if rule.steps or rule.null_words or rule.kind)
+    whole = Profile(ruled=ruled, compared=stats.compared)
+    for part in found:
+        whole.join(part)
+    return whole
 
 
 def count_changes(events: Sequence[Event]) -> Counter[str]:

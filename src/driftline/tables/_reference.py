@@ -30,10 +30,12 @@ from driftline.tables._events import (
     changes_by_column,
     column_stats_event,
     count_changes,
+    joined_profile,
     row_event,
     schema_event,
 )
 from driftline.tables._options import TableOptions
+from driftline.tables._profile import Profile
 
 Record = list[str]
 Forms = tuple[str, ...]
@@ -58,7 +60,9 @@ class Pair:
     after: PlainRow | None
 
 
-def diff_tables(a: TextTable, b: TextTable, options: TableOptions) -> tuple[list[Event], Stats]:
+def diff_tables(
+    a: TextTable, b: TextTable, options: TableOptions, *, profiled: bool = False
+) -> tuple[list[Event], Stats]:
     """All events of the diff and its counts; an error is raised before the first event."""
     compared = resolve_columns(a.header, b.header, options)
     sides = _Side("A", a, compared, options), _Side("B", b, compared, options)
@@ -67,6 +71,11 @@ def diff_tables(a: TextTable, b: TextTable, options: TableOptions) -> tuple[list
     events = [event for pair in pairs for event in _events_of(pair, compared, options)]
     changes = count_changes(events)
     stats = replace(_stats(events, options, sides, compared), columns=changes_by_column(compared, changes))
+    if profiled:
+        profile = Profile()
+        for event in events:
+            profile.add(event)
+        stats = replace(stats, profile=joined_profile([profile], compared, stats))
     shown = [event for event in events if event["type"] != "unchanged" or _emits_unchanged(options)]
     if options.column_stats:
         shown.append(column_stats_event(compared, stats, changes))

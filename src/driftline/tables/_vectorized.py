@@ -94,7 +94,7 @@ class LocalRun:
                 raise
             return None
         by_value, text = columns_by_value(compared, a, b), hashed_text(compared, a, b, self.job.options)
-        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, by_value, text)
+        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, by_value, text, self.job.profile)
         found = self._match_by(plan, a, b)
         if found == "by cells":
             text = hashed_text(compared, a, b, self.job.options, by_cells=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from driftline.tables._events import (
         changes_by_column as changes_by_column,
         column_stats_event as column_stats_event,
+        joined_profile as joined_profile,
         schema_event as schema_event,
         stats_line as stats_line,
     )

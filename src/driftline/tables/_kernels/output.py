@@ -22,7 +22,9 @@ from driftline.core import SpillStore, Workspace, io_errors
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, column_name
 from driftline.tables._kernels.match import RowKind
+from driftline.tables._kernels.profiles import profile_changes, runs_of
 from driftline.tables._options import TableOptions
+from driftline.tables._profile import Profile
 from driftline.tables._rules.cells import CellRule, sortable_text
 from driftline.tables._rules.vectors import differing, form_column
 
@@ -36,6 +38,7 @@ _WIDTH = 20
 _FRACTION_DIGITS = 17
 ROW_NUMBER = "#"  # a column beside the user's, whose names start with "="
 _BATCH_ROWS = 4096
+_GROUPS = ("removed", "added", "unchanged", "changed")
 
 _Part = str | pl.Series
 
@@ -300,6 +303,7 @@ class EventShape:
     options: TableOptions
     compared: Comparison
     by_record: bool = False  # rows count as changed where the texts of their records differ
+    profile: bool = False  # whether the kinds of change are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +313,7 @@ class Encoded:
     lines: memoryview
     changes: tuple[int, ...]
     equal: int = 0  # pairs of rows without a different cell, though the texts of their records differ
+    profile: Profile | None = None
 
 
 def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
@@ -323,14 +328,20 @@ def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
         _row_events("unchanged", a.of_kind(RowKind.UNCHANGED), "A", shape),
         _changed_events(before, after, differs, shape),
     ]
-    groups = [group for group in groups if len(group[0])]
     changes = tuple(int(mask.sum() or 0) for mask in differs)
     equal = pairs - before.height
-    if not groups:
-        return Encoded(memoryview(b""), changes, equal)
-    lines = pl.concat([lines for lines, _ in groups])
-    order = pl.concat([order for _, order in groups])
-    return Encoded(_as_bytes(lines.gather(order.arg_sort())), changes, equal)
+    heights = [len(lines) for lines, _ in groups]
+    profile = profile_changes(before.rows, after.rows, differs, shape.compared) if shape.profile else None
+    if not any(heights):
+        return Encoded(memoryview(b""), changes, equal, profile)
+    lines = pl.concat([lines for lines, _ in groups if len(lines)])
+    index = pl.concat([order for _, order in groups if len(order)]).arg_sort()
+    lines = lines.gather(index)
+    if profile is not None:
+        kinds = np.repeat(np.arange(len(_GROUPS), dtype=np.uint8), heights)[index.to_numpy()]
+        told = kinds != _GROUPS.index("unchanged")
+        profile.runs = runs_of(kinds[told], _GROUPS, lines if told.all() else lines.filter(pl.Series(told)))
+    return Encoded(_as_bytes(lines), changes, equal, profile)
 
 
 def _really_changed(

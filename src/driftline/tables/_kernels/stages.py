@@ -100,11 +100,12 @@ class DiffPlan:
     buckets: int = 1
     by_value: frozenset[str] = frozenset()  # columns, by A's names, that are compared without conversion to text
     text: HashedText | None = None  # how rows of text are read to be hashed; None: all their cells
+    profile: bool = False  # whether the kinds of change are wanted
 
     @property
     def shape(self) -> EventShape:
         """What the encoder needs."""
-        return EventShape(self.options, self.compared, self.by_record)
+        return EventShape(self.options, self.compared, self.by_record, self.profile)
 
     @property
     def by_record(self) -> bool:

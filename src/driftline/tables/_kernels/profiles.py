@@ -1,0 +1,258 @@
+"""The kind of change of many cells at once, with the same results as `ColumnProfile.add` on each pair.
+
+Most cells are judged by the column forms of the rules; the few that may be lists are judged one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftline.tables._columns import Comparison
+from driftline.tables._kernels.hashes import column_name
+from driftline.tables._profile import (
+    EXPONENT,
+    FRACTION,
+    HALF,
+    KIND_WORDS,
+    LIST_MARKS,
+    LONGEST_PAIR,
+    MOST_PAIRS,
+    NUMBERS,
+    SIZES,
+    SPELLINGS,
+    TIMES,
+    ColumnProfile,
+    Profile,
+    RowRuns,
+    Run,
+    Span,
+    Typed,
+    is_reordered,
+    place_of,
+)
+from driftline.tables._rules.cells import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
+from driftline.tables._rules.vectors import form_column, measures, tolerant_column
+
+_KINDS = list(KIND_WORDS)
+_MEASURED = CellRule(kind=NUMBERS.kind, tolerance=Tolerance(absolute=0.0))
+_TIMED = CellRule(kind=TIMES.kind, tolerance=Tolerance(nanoseconds=0))
+# What may be a number or a time: other cells need no form, which would be made one by one.
+_NUMBER = r'^"?\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]*)?\s*"?$'
+_TIME = r'^"?\s*[0-9]{4}-[0-9]{2}-[0-9]{2}'
+_BLANK = r"[\s\\]"  # in JSON text a blank may be an escape
+_PLAIN = r"^[+-]?[0-9]*\.?[0-9]*$"
+_UNDECIDED = np.uint8(255)
+
+Codes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def profile_changes(
+    before: pl.DataFrame, after: pl.DataFrame, differs: Sequence[pl.Series], compared: Comparison
+) -> Profile:
+    """The profile of the columns of some changed rows, which are in the order of the output."""
+    found = Profile()
+    typed = compared.typed_a, compared.typed_b
+    for column, mask in zip(compared.columns, differs, strict=True):
+        if mask.any():
+            old, new = before[column_name(column.a)].filter(mask), after[column_name(column.b)].filter(mask)
+            found.columns[column.a] = profile_column(old, new, typed)
+    return found
+
+
+def profile_column(before: pl.Series, after: pl.Series, typed: Typed) -> ColumnProfile:
+    """The profile of pairs of cells; each pair is judged once, however often it occurs."""
+    frame = pl.DataFrame({"a": before, "b": after}).with_row_index("at")
+    pairs = frame.group_by("a", "b").agg(pl.len().alias("count"), pl.col("at").min()).sort("at")
+    before, after, counts = pairs["a"], pairs["b"], pairs["count"].to_numpy().astype(np.int64)
+    profile = ColumnProfile(typed=typed)
+    codes = np.full(len(before), _UNDECIDED)
+    plain = (before.str.contains(_PLAIN) & after.str.contains(_PLAIN)).to_numpy()
+    numbers = _numbers_among(before, after, plain)
+    kinds = _numbers(before.gather(numbers), after.gather(numbers), counts[numbers], typed, profile)
+    _spellings(before, after, typed, codes, np.flatnonzero(~plain))
+    for kind, cells, side in (("filled", before, 0), ("emptied", after, 1)):
+        empty = cells.is_in(["null", '""'] if typed[side] else [""]).to_numpy()
+        codes[empty & (codes == _UNDECIDED)] = _code(kind)
+    open_numbers = (codes[numbers] == _UNDECIDED) & (kinds != _UNDECIDED)
+    codes[numbers[open_numbers]] = kinds[open_numbers]
+    _times(before, after, typed, codes, profile)
+    _lists(before, after, typed, codes)
+    codes[codes == _UNDECIDED] = _code("other")
+    for code, at in zip(*np.unique(codes, return_index=True), strict=True):
+        profile.kinds[_KINDS[code]] = int(counts[codes == code].sum())
+        profile.examples[_KINDS[code]] = (before[int(at)], after[int(at)])
+    _count_pairs(pairs, profile)
+    return profile
+
+
+def runs_of(kinds: Codes, names: Sequence[str], lines: pl.Series) -> RowRuns:
+    """The runs of equal kinds in lines of events; their places are read from the lines at the ends of runs."""
+    found = RowRuns()
+    if not len(kinds):
+        return found
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(kinds)) + 1])
+    ends = np.concatenate([starts[1:], [len(kinds)]])
+
+    def run(number: int) -> Run:
+        first, last = int(starts[number]), int(ends[number])
+        places = [place_of(json.loads(lines[at])) for at in (first, last - 1)]
+        return Run(names[kinds[first]], last - first, *places)
+
+    lengths = ends - starts
+    for kind, name in enumerate(names):
+        of_kind = np.flatnonzero(kinds[starts] == kind)
+        if len(of_kind):
+            found.count[name] = len(of_kind)
+            found.longest[name] = run(int(of_kind[lengths[of_kind].argmax()]))
+    found.first, found.last = run(0), run(len(starts) - 1)
+    return found
+
+
+def _code(kind: str) -> np.uint8:
+    return np.uint8(_KINDS.index(kind))
+
+
+def _open_and_matching(before: pl.Series, after: pl.Series, codes: Codes, pattern: str) -> Index:
+    """The pairs that are not decided yet and of which both cells match."""
+    at = np.flatnonzero(codes == _UNDECIDED)
+    both = before.gather(at).str.contains(pattern) & after.gather(at).str.contains(pattern)
+    return at[both.to_numpy()]
+
+
+def _numbers_among(before: pl.Series, after: pl.Series, plain: Mask) -> Index:
+    """The pairs that may be numbers; most numbers are plain."""
+    rest = np.flatnonzero(~plain)
+    both = before.gather(rest).str.contains(_NUMBER) & after.gather(rest).str.contains(_NUMBER)
+    found = plain.copy()
+    found[rest[both.to_numpy()]] = True
+    return np.flatnonzero(found)
+
+
+def _numbers(before: pl.Series, after: pl.Series, counts: Index, typed: Typed, profile: ColumnProfile) -> Codes:
+    """The kinds of pairs that are numbers, whose distances are counted; undecided where one of them is none."""
+    kinds = np.full(len(before), _UNDECIDED)
+    if not len(before):
+        return kinds
+    left_a, (old,) = tolerant_column(before, _MEASURED, typed=typed[0])
+    left_b, (new,) = tolerant_column(after, _MEASURED, typed=typed[1])
+    are_numbers = ((left_a == NUMBER) & (left_b == NUMBER)).to_numpy()
+    a, b = old.view(np.float64), new.view(np.float64)
+    with np.errstate(all="ignore"):
+        kinds[are_numbers] = _code("number")
+        places = _decimals(before), _decimals(after)
+        at = np.flatnonzero(are_numbers & (places[0] != places[1]))
+        shorter = np.minimum(places[0][at], places[1][at])
+        at = at[(shorter >= 0) & (np.abs(a[at] - b[at]) <= HALF * 10.0**-shorter)]
+        kinds[at] = _code("rounding")
+        kinds[are_numbers & (a == -b)] = _code("sign")
+        same = np.flatnonzero(are_numbers & (a == b))  # perhaps the same number: their exact forms decide
+        if len(same):
+            sides = zip((before, after), typed, strict=True)
+            forms = [form_column(cells.gather(same), NUMBERS, typed=is_typed) for cells, is_typed in sides]
+            same = same[(forms[0] == forms[1]).to_numpy()]
+            kinds[same] = _code("number_format")
+        profile.same_number = int(counts[same].sum())
+        _note_numbers(a[are_numbers], b[are_numbers], counts[are_numbers], profile)
+    return kinds
+
+
+def _decimals(cells: pl.Series) -> Floats:
+    """How many digits are behind the point of each number; -1 where there is an exponent."""
+    cell = pl.col("cell")
+    behind = cell.str.len_bytes().cast(pl.Float64) - cell.str.find(".", literal=True).cast(pl.Float64) - 1
+    frame = pl.DataFrame({"cell": cells})
+    found = frame.select(pl.when(cell.str.contains(_PLAIN)).then(behind.fill_null(0))).to_series()
+    at = found.is_null().arg_true()
+    if len(at):
+        odd = frame[at]
+        digits = cell.str.extract(FRACTION, 1).str.len_bytes().fill_null(0).cast(pl.Float64)
+        found = found.scatter(at, odd.select(pl.when(cell.str.contains(EXPONENT)).then(-1.0).otherwise(digits)))
+    return found.to_numpy()
+
+
+def _note_numbers(a: Floats, b: Floats, counts: Index, profile: ColumnProfile) -> None:
+    if not len(a):
+        return
+    moved = b - a
+    bins = np.searchsorted(SIZES, np.abs(moved))
+    profile.sizes = [int(count) for count in np.bincount(bins, weights=counts, minlength=len(SIZES) + 1)]
+    profile.largest = float(max(np.abs(a).max(), np.abs(b).max()))
+    really = moved != 0
+    if really.any():
+        profile.offset = _span(moved[really])
+        old, new = a[really], b[really]
+        profile.factor = _span(new / old) if old.all() else Span(float("-inf"), float("inf"))
+
+
+def _span(values: Floats) -> Span:
+    return Span(float(values.min()), float(values.max()))
+
+
+def _spellings(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, at: Index) -> None:
+    """Of some pairs those that differ in case or blanks alone: all of them are equal under the last rule."""
+    at = at[_perhaps_respelled(before.gather(at), after.gather(at))]
+    at = at[_equal_under(SPELLINGS["case_blanks"], before.gather(at), after.gather(at), typed)]
+    for kind in reversed(SPELLINGS):
+        codes[at[_equal_under(SPELLINGS[kind], before.gather(at), after.gather(at), typed)]] = _code(kind)
+
+
+def _perhaps_respelled(before: pl.Series, after: pl.Series) -> Mask:
+    """All pairs but ASCII texts of different lengths without blanks."""
+    a, b = pl.col("a"), pl.col("b")
+    ascii_only = (a.str.len_bytes() == a.str.len_chars()) & (b.str.len_bytes() == b.str.len_chars())
+    blank = a.str.contains(_BLANK) | b.str.contains(_BLANK)
+    other = ascii_only & (a.str.len_bytes() != b.str.len_bytes()) & ~blank
+    return pl.DataFrame({"a": before, "b": after}).select(~other).to_series().to_numpy()
+
+
+def _equal_under(rule: CellRule, before: pl.Series, after: pl.Series, typed: Typed) -> Mask:
+    equal = form_column(before, rule, typed=typed[0]) == form_column(after, rule, typed=typed[1])
+    return equal.to_numpy()
+
+
+def _times(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, profile: ColumnProfile) -> None:
+    at = _open_and_matching(before, after, codes, _TIME)
+    if not len(at):
+        return
+    a = form_column(before.gather(at), TIMES, typed=typed[0])
+    b = form_column(after.gather(at), TIMES, typed=typed[1])
+    are_times = ((a.str.head(1) == b.str.head(1)) & a.str.head(1).is_in([LOCAL, INSTANT])).to_numpy()
+    same = (a == b).to_numpy()
+    codes[at[are_times & same]] = _code("date_format")
+    shifted = are_times & ~same
+    if not shifted.any():
+        return
+    codes[at[shifted]] = _code("date")
+    old, new = (measures(forms.filter(pl.Series(shifted)), _TIMED) for forms in (a, b))
+    seconds, parts = (new[n].view(np.int64) - old[n].view(np.int64) for n in (0, 1))
+    profile.shift = _span(seconds.astype(np.float64) + parts / 1e9)
+
+
+def _lists(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes) -> None:
+    """Lists in another order: lists of JSON, or texts with marks, which then are as long but for blanks."""
+    at = _open_and_matching(before, after, codes, f"[{LIST_MARKS}]")
+    a, b = before.gather(at), after.gather(at)
+    long_a, long_b = (cells.str.replace_all(r"\s", "").str.len_bytes() for cells in (a, b))
+    perhaps = (long_a == long_b) | a.str.contains(r'^"?\[')
+    for number in perhaps.arg_true():
+        if is_reordered(a[number], b[number], typed):
+            codes[at[number]] = _code("reordered")
+
+
+def _count_pairs(pairs: pl.DataFrame, profile: ColumnProfile) -> None:
+    short = pairs.filter(pl.col("a").str.len_chars() + pl.col("b").str.len_chars() <= LONGEST_PAIR)
+    if short.height > MOST_PAIRS:
+        counts = short["count"].to_numpy().astype(np.int64)
+        least = np.partition(counts, -MOST_PAIRS)[-MOST_PAIRS]
+        more = np.flatnonzero(counts > least)
+        short = short[np.concatenate([more, np.flatnonzero(counts == least)[: MOST_PAIRS - len(more)]])]
+    profile.left_out = short.height < pairs.height
+    profile.pairs = {(a, b): count for a, b, count in short.select("a", "b", "count").iter_rows()}

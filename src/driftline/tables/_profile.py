@@ -1,0 +1,510 @@
+"""The kind of change, column by column and for rows, and the rules that would hide much of it.
+
+Kinds are decided by the rules themselves: a number is written otherwise if `--as number` finds both cells equal, only
+case differs if `--normalize case` does. So what a suggested rule would leave is known without another diff. Counts are
+exact; frequent pairs of values are counted in a table of bounded size, which says when it had to leave pairs out.
+
+>>> profile = ColumnProfile()
+>>> for before, after in (("1.0", "1.00"), ("Ann", "ANN"), ("5", "")):
+...     profile.add(before, after)
+>>> dict(profile.kinds)
+{'number_format': 1, 'case': 1, 'emptied': 1}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from driftline.tables._rules.cells import (
+    INSTANT,
+    KINDS,
+    LOCAL,
+    NUMBER,
+    SPACE,
+    STEPS,
+    CellRule,
+    number_of,
+    seconds_of,
+)
+
+# In the order in which they are looked for; the first that fits counts.
+KIND_WORDS: dict[str, str] = {
+    "case": "case only",
+    "blanks": "blanks only",
+    "case_blanks": "case and blanks only",
+    "filled": "empty → value",
+    "emptied": "value → empty",
+    "number_format": "number written otherwise",
+    "sign": "sign",
+    "rounding": "rounding",
+    "number": "another number",
+    "date_format": "date written otherwise",
+    "date": "date shifted",
+    "reordered": "list reordered",
+    "other": "another value",
+}
+MOST_PAIRS = 512  # of a column, in memory
+LONGEST_PAIR = 200  # characters of a pair that is counted
+POWERS = range(-9, 10)
+SIZES = tuple(float(f"{digit}e{power}") for power in POWERS for digit in (1, 2, 5))  # of changes of numbers
+
+NUMBERS = CellRule(kind=KINDS["number"])
+TIMES = CellRule(kind=KINDS["datetime"])
+SPELLINGS = {
+    "case": CellRule(steps=(STEPS["case"],)),
+    "blanks": CellRule(steps=(STEPS["blanks"], STEPS["trim"])),
+    "case_blanks": CellRule(steps=(STEPS["blanks"], STEPS["trim"], STEPS["case"])),
+}
+FRACTION = r'\.([0-9]+)\s*"?$'
+EXPONENT = r"[eE]"
+LIST_MARKS = ",;|"
+HALF = 0.5 * (1 + 1e-9)  # rounding is judged by doubles
+
+_FRACTION = re.compile(FRACTION)
+_SAME = 1e-9  # share by which offsets and factors of doubles may differ and count as one
+_NEARLY_ALL = 0.99
+_OFTEN = 0.1  # share of the changes from which a pair or a rule is worth a word
+_MOSTLY = 0.8  # share of the changes that a suggested tolerance hides at least
+_SMALL = 0.001  # a suggested tolerance, as a share of the column's largest number
+_LEAST_ROWS = 10
+_DAY = 86400
+
+Pair = tuple[str, str]
+Typed = tuple[bool, bool]  # whether the cells of A, and of B, are JSON texts
+_UNTYPED: Typed = (False, False)
+
+
+class Span(NamedTuple):
+    """The least and the greatest of some measures."""
+
+    low: float
+    high: float
+
+    def joined(self, other: Span | None) -> Span:
+        """Both spans in one."""
+        return self if other is None else Span(min(self.low, other.low), max(self.high, other.high))
+
+    @property
+    def only(self) -> float | None:
+        """The measure that all share, or None."""
+        near = self.high - self.low <= _SAME * max(abs(self.low), abs(self.high))
+        return self.high if near and math.isfinite(self.high) else None
+
+
+@dataclass
+class ColumnProfile:
+    """What happened to the cells of one column that changed; profiles of parts are joined with `join`."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, Pair] = field(default_factory=dict)  # the first pair of each kind
+    sizes: list[int] = field(default_factory=lambda: [0] * (len(SIZES) + 1))  # pairs of numbers, by distance
+    offset: Span | None = None
+    factor: Span | None = None
+    shift: Span | None = None  # of dates and times, in seconds
+    largest: float = 0.0  # of the numbers
+    same_number: int = 0  # pairs that are the same number
+    pairs: dict[Pair, int] = field(default_factory=dict)
+    left_out: bool = False  # whether pairs are missing in `pairs`: then its counts are lower bounds
+    typed: Typed = _UNTYPED
+
+    def add(self, before: str, after: str) -> None:
+        """Count one pair of cells."""
+        kind = self._kind(before, after)
+        self.kinds[kind] += 1
+        self.examples.setdefault(kind, (before, after))
+        self.count_pairs([((before, after), 1)])
+
+    def _kind(self, before: str, after: str) -> str:
+        typed = self.typed
+        forms = [_form(NUMBERS, before, typed[0]), _form(NUMBERS, after, typed[1])]
+        are_numbers = all(form[0] == NUMBER and math.isfinite(number_of(form)) for form in forms)
+        if are_numbers:
+            self.note_numbers(number_of(forms[0]), number_of(forms[1]))
+            self.same_number += forms[0] == forms[1]
+        spelling = spelling_kind(before, after, typed)
+        if spelling is not None:
+            return spelling
+        if is_empty(before, typed[0]) or is_empty(after, typed[1]):
+            return "filled" if is_empty(before, typed[0]) else "emptied"
+        if are_numbers:
+            return _number_kind(before, after, forms)
+        forms = [_form(TIMES, before, typed[0]), _form(TIMES, after, typed[1])]
+        if forms[0][0] == forms[1][0] and forms[0][0] in (LOCAL, INSTANT):
+            if forms[0] == forms[1]:
+                return "date_format"
+            (old, old_part), (new, new_part) = map(seconds_of, forms)
+            moved = float(new - old) + (new_part - old_part) / 1e9
+            self.shift = Span(moved, moved).joined(self.shift)
+            return "date"
+        return "reordered" if is_reordered(before, after, typed) else "other"
+
+    def note_numbers(self, old: float, new: float) -> None:
+        """Count the distance of two numbers, and widen the spans of offsets and factors."""
+        moved = new - old
+        self.sizes[bisect_left(SIZES, abs(moved))] += 1
+        self.largest = max(self.largest, abs(old), abs(new))
+        if moved:
+            ratio = Span(new / old, new / old) if old else Span(-math.inf, math.inf)
+            self.offset = Span(moved, moved).joined(self.offset)
+            self.factor = ratio.joined(self.factor)
+
+    def count_pairs(self, counted: Iterable[tuple[Pair, int]]) -> None:
+        """Count pairs; of too many, those that are most frequent so far stay."""
+        for pair, count in counted:
+            if len(pair[0]) + len(pair[1]) > LONGEST_PAIR:
+                self.left_out = True
+            else:
+                self.pairs[pair] = self.pairs.get(pair, 0) + count
+        if len(self.pairs) > 2 * MOST_PAIRS:
+            self.pairs = dict(_most_frequent(self.pairs)[:MOST_PAIRS])
+            self.left_out = True
+
+    def join(self, later: ColumnProfile) -> None:
+        """Add the profile of a later part of the output."""
+        self.kinds.update(later.kinds)
+        self.examples = {**later.examples, **self.examples}
+        self.sizes = [a + b for a, b in zip(self.sizes, later.sizes, strict=True)]
+        self.offset = later.offset.joined(self.offset) if later.offset else self.offset
+        self.factor = later.factor.joined(self.factor) if later.factor else self.factor
+        self.shift = later.shift.joined(self.shift) if later.shift else self.shift
+        self.largest = max(self.largest, later.largest)
+        self.same_number += later.same_number
+        self.left_out |= later.left_out
+        self.count_pairs(later.pairs.items())
+
+    @property
+    def changes(self) -> int:
+        """How many cells changed."""
+        return self.kinds.total()
+
+    def within(self, size: float) -> int:
+        """How many pairs of numbers a tolerance of that size, which is one of `SIZES`, finds equal."""
+        return sum(self.sizes[: SIZES.index(size) + 1])
+
+    @property
+    def nearly_all_within(self) -> float | None:
+        """The least of `SIZES` that 99 % of the changes of numbers are not above; None if there is none."""
+        wanted = _NEARLY_ALL * sum(self.sizes)
+        return next((size for size in SIZES if self.within(size) >= wanted), None) if wanted else None
+
+    def frequent(self, most: int = 3) -> list[tuple[Any, Any, int]]:
+        """The most frequent pairs of values that occur more than once; with `left_out`, at least so often."""
+        found = _most_frequent(self.pairs)[:most]
+        typed = self.typed
+        return [(_value(a, typed[0]), _value(b, typed[1]), count) for (a, b), count in found if count > 1]
+
+    def words(self) -> list[str]:
+        """The kinds of change, most frequent first, with what all changes of a kind have in common."""
+        order = list(KIND_WORDS)
+        kinds = sorted(self.kinds.items(), key=lambda item: (-item[1], order.index(item[0])))
+        told = [f"{KIND_WORDS[kind]}{self._detail(kind)}" for kind, _ in kinds]
+        if len(told) > 1:
+            told = [f"{count:,} {words}" for (_, count), words in zip(kinds, told, strict=True)]
+        for before, after, count in self.frequent(1):
+            if count >= max(2, _OFTEN * self.changes):
+                told.append(f"{shown(before)} → {shown(after)} {'at least ' if self.left_out else ''}{count:,}×")
+        return told
+
+    def _detail(self, kind: str) -> str:
+        if kind == "date" and self.shift is not None and self.shift.only is not None and self.kinds[kind] > 1:
+            return f" by {_duration(self.shift.only)}"
+        if kind not in ("number", "rounding"):
+            return ""
+        if kind == "number" and self.kinds["rounding"] + self.kinds["sign"] == 0 and self.kinds[kind] > 1:
+            for span, mark in ((self.offset, "always {:+g}"), (self.factor, "always × {:g}")):
+                if span is not None and span.only is not None:
+                    return f", {mark.format(span.only)}".replace("-", "−")
+        size = self.nearly_all_within
+        return f", 99 % within {plain_number(size)}" if size is not None and self.kinds[kind] > 1 else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain data."""
+        frequent = [{"from": a, "to": b, "count": count} for a, b, count in self.frequent(10)]
+        found: dict[str, Any] = {
+            "changes": self.changes,
+            "kinds": {kind: self.kinds[kind] for kind in KIND_WORDS if self.kinds[kind]},
+            "words": self.words(),
+            "frequent": frequent,
+            "frequent_is_approximate": self.left_out,
+        }
+        measures = {"offset": self.offset, "factor": self.factor, "shift_seconds": self.shift}
+        found |= {name: span.only for name, span in measures.items() if span is not None and span.only is not None}
+        return found | ({"within_99": size} if (size := self.nearly_all_within) is not None else {})
+
+
+def is_empty(cell: str, typed: bool) -> bool:
+    """Whether a cell has no value."""
+    return cell in ("null", '""') if typed else cell == ""
+
+
+def decimals(cell: str) -> int | None:
+    """How many digits are behind the point; None for a number with an exponent."""
+    if "e" in cell or "E" in cell:
+        return None
+    match = _FRACTION.search(cell)
+    return len(match[1]) if match else 0
+
+
+def _number_kind(before: str, after: str, forms: Sequence[str]) -> str:
+    if forms[0] == forms[1]:
+        return "number_format"
+    old, new = map(number_of, forms)
+    if old == -new:
+        return "sign"
+    places = decimals(before), decimals(after)
+    if places[0] is None or places[1] is None or places[0] == places[1]:
+        return "number"
+    return "rounding" if abs(old - new) <= HALF * 10.0 ** -min(places[0], places[1]) else "number"
+
+
+def spelling_kind(before: str, after: str, typed: Typed) -> str | None:
+    """Whether two cells differ in case or blanks alone."""
+    for kind, rule in SPELLINGS.items():
+        if _form(rule, before, typed[0]) == _form(rule, after, typed[1]):
+            return kind
+    return None
+
+
+def is_reordered(before: str, after: str, typed: Typed) -> bool:
+    """Whether two cells are lists of the same items in another order."""
+    items = _items(before, typed[0])
+    return items is not None and items == _items(after, typed[1])
+
+
+def _items(cell: str, typed: bool) -> list[str] | None:
+    """The items of a list in order: of JSON, or of text with marks between them; None where there is no list."""
+    value = _value(cell, typed)
+    if isinstance(value, str) and value[:1] == "[":
+        with suppress(ValueError, RecursionError):  # text that only begins like a list
+            value = json.loads(value)
+    if isinstance(value, list):
+        return ["[", *sorted(json.dumps(item, sort_keys=True) for item in value)]
+    mark = next((mark for mark in LIST_MARKS if isinstance(value, str) and mark in value), None)
+    return None if mark is None else [mark, *sorted(item.strip(SPACE) for item in value.split(mark))]
+
+
+def _form(rule: CellRule, cell: str, typed: bool) -> str:
+    return rule.form_of_json(cell) if typed else rule.form(cell)
+
+
+def _value(cell: str, typed: bool) -> Any:
+    return json.loads(cell) if typed else cell
+
+
+def _most_frequent(pairs: Mapping[Pair, int]) -> list[tuple[Pair, int]]:
+    return sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+
+
+def shown(value: object) -> str:
+    """A value as a short text."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "(empty)" if text == "" else text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def plain_number(size: float) -> str:
+    """A number without an exponent.
+
+    >>> plain_number(0.00001), plain_number(20.0)
+    ('0.00001', '20')
+    """
+    from decimal import Decimal
+
+    return f"{Decimal(repr(size)).normalize():f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds % _DAY == 0:
+        days = int(seconds // _DAY)
+        return f"{days:+,d} day{'' if abs(days) == 1 else 's'}".replace("-", "−")
+    return f"{seconds:+,g} s".replace("-", "−")
+
+
+# Rows: runs of added and of removed rows in the order of the output.
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows of one kind that follow each other, with the places of the first and the last."""
+
+    kind: str
+    rows: int
+    first: str
+    last: str
+
+    def followed_by(self, later: Run) -> Run:
+        """Both as one run."""
+        return Run(self.kind, self.rows + later.rows, self.first, later.last)
+
+
+@dataclass
+class RowRuns:
+    """How many runs of added and removed rows there are, and the longest; a row of another kind ends a run."""
+
+    count: Counter[str] = field(default_factory=Counter)
+    longest: dict[str, Run] = field(default_factory=dict)
+    first: Run | None = None
+    last: Run | None = None
+
+    def add(self, run: Run) -> None:
+        """Add the next run; one that continues the last is joined with it."""
+        if self.last is not None and self.last.kind == run.kind:
+            joined = self.last.followed_by(run)
+            self.first = joined if self.first == self.last and self.count.total() == 1 else self.first
+            self.last = joined
+        else:
+            self.count[run.kind] += 1
+            self.last = run
+        self.first = self.first or self.last
+        longest = self.longest.get(run.kind)
+        if longest is None or self.last.rows > longest.rows:
+            self.longest[run.kind] = self.last
+
+    def join(self, later: RowRuns) -> None:
+        """Add the runs of a later part of the output, the first of which may continue the last of this one."""
+        if later.first is None:
+            return
+        self.add(later.first)
+        if later.count.total() == 1:
+            return
+        self.count.update(later.count)
+        self.count[later.first.kind] -= 1
+        for kind, run in later.longest.items():
+            if kind not in self.longest or run.rows > self.longest[kind].rows:
+                self.longest[kind] = run
+        self.last = later.last
+
+    def words(self) -> list[str]:
+        """The runs that are blocks: several rows of a kind that nothing interrupts."""
+        return [
+            f"{run.rows:,} of the {kind} rows are one block: {run.first} … {run.last}"
+            for kind in ("added", "removed")
+            if (run := self.longest.get(kind)) is not None and run.rows >= _LEAST_ROWS
+        ]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A rule that would hide changes of a column: the option, how many it hides and leaves, and one that it hides."""
+
+    column: str
+    option: str
+    value: str
+    hides: int
+    leaves: int
+    about: str
+    example: tuple[Any, Any]
+
+    @property
+    def flag(self) -> str:
+        """The option as the command line takes it."""
+        return f"--{self.option} {self.column if self.option == 'ignore' else f'{self.column}={self.value}'}"
+
+    @property
+    def sentence(self) -> str:
+        """What the rule is good for, and what it would leave."""
+        counts = f"{self.hides:,} of {self.hides + self.leaves:,} changes of {self.column}"
+        hidden = f"{shown(self.example[0])} → {shown(self.example[1])}"
+        return f"{counts} are {self.about}: {self.flag} would leave {self.leaves:,}, and hide such as {hidden}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The suggestion as plain data."""
+        return {**vars(self), "flag": self.flag, "sentence": self.sentence, "example": list(self.example)}
+
+
+@dataclass
+class Profile:
+    """The kinds of change of a diff: for each column that changed, by A's names, and for the rows of one side."""
+
+    columns: dict[str, ColumnProfile] = field(default_factory=dict)
+    runs: RowRuns = field(default_factory=RowRuns)
+    ruled: frozenset[str] = frozenset()  # columns that are compared by a rule: none is suggested for them
+    compared: int = 0  # rows that both sides have
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Count an event of a diff of text."""
+        kind = event["type"]
+        if kind not in ("added", "removed", "changed"):
+            return
+        place = place_of(event)
+        self.runs.add(Run(kind, 1, place, place))
+        for name, cell in event.get("delta", {}).items():
+            self.columns.setdefault(name, ColumnProfile()).add(cell["from"], cell["to"])
+
+    def join(self, later: Profile) -> None:
+        """Add the profile of a later part of the output."""
+        for name, column in later.columns.items():
+            self.columns.setdefault(name, ColumnProfile(typed=column.typed)).join(column)
+        self.runs.join(later.runs)
+
+    def suggestions(self) -> list[Suggestion]:
+        """Rules that would hide many changes, those that hide most first; none of them is applied."""
+        found = [
+            one for name, column in self.columns.items() if name not in self.ruled for one in self._of(name, column)
+        ]
+        return sorted(found, key=lambda one: (-one.hides, one.column, one.option))
+
+    def _of(self, name: str, column: ColumnProfile) -> Iterator[Suggestion]:
+        total, typed = column.changes, column.typed
+
+        def suggest(option: str, value: str, hides: int, about: str, kinds: Sequence[str]) -> Suggestion:
+            before, after = next(column.examples[kind] for kind in kinds if kind in column.examples)
+            example = (_value(before, typed[0]), _value(after, typed[1]))
+            return Suggestion(name, option, value, hides, total - hides, about, example)
+
+        numbers = ("rounding", "number", "number_format", "sign", *SPELLINGS)
+        size = next((size for size in SIZES[::3] if column.within(size) >= _MOSTLY * total), None)
+        otherwise = column.same_number
+        if size is not None and otherwise < _MOSTLY * total and size <= _SMALL * column.largest:
+            about = f"below {plain_number(size)}"
+            yield suggest("tolerance", plain_number(size), column.within(size), about, numbers)
+        elif otherwise and otherwise >= _OFTEN * total:
+            yield suggest("as", "number", otherwise, KIND_WORDS["number_format"], ("number_format", *SPELLINGS))
+        steps = _steps(column.kinds)
+        hides = sum(column.kinds[kind] for kind in SPELLINGS)
+        if steps and hides >= _OFTEN * total:
+            words = " and ".join(word for word in ("case", "blanks") if word in steps)
+            yield suggest("normalize", steps, hides, f"{words} only", tuple(SPELLINGS))
+        if total == self.compared >= _LEAST_ROWS and hides < total and size is None:
+            yield suggest("ignore", "", total, "in every row", tuple(KIND_WORDS))
+
+    def words(self) -> list[str]:
+        """The blocks of rows and the suggested rules, a sentence each."""
+        return [*self.runs.words(), *(one.sentence for one in self.suggestions())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain data."""
+        longest = {kind: {"runs": self.runs.count[kind], "longest": run} for kind, run in self.runs.longest.items()}
+        rows = {
+            kind: {"runs": about["runs"], "longest": {name: getattr(about["longest"], name) for name in Run.__slots__}}
+            for kind, about in longest.items()
+            if kind != "changed"
+        }
+        order = sorted(self.columns.items(), key=lambda item: (-item[1].changes, item[0]))
+        return {
+            "columns": {name: column.to_dict() for name, column in order},
+            "rows": rows,
+            "suggestions": [one.to_dict() for one in self.suggestions()],
+        }
+
+
+def _steps(kinds: Counter[str]) -> str:
+    """The steps of `--normalize` that hide what differs in case or blanks."""
+    has_blanks = kinds["blanks"] + kinds["case_blanks"] > 0
+    has_case = kinds["case"] + kinds["case_blanks"] > 0
+    return ",".join([*(["blanks", "trim"] if has_blanks else []), *(["case"] if has_case else [])])
+
+
+def place_of(event: Mapping[str, Any]) -> str:
+    """Where a row is: its key, or its number."""
+    key = event.get("key")
+    if key is None:
+        return f"row {event['row_index']}" if "row_index" in event else "?"
+    return ", ".join(shown(value) for value in key.values())

@@ -1,0 +1,287 @@
+"""The kind of change: a plain reference, every local engine, and what a suggested rule really leaves."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, strategies as st
+
+import driftline as dl
+from driftline.tables import Profile
+from driftline.tables._kernels.profiles import profile_column
+from driftline.tables._profile import ColumnProfile, RowRuns, Run
+
+NUMBERS = [
+    "0",
+    "1",
+    "-1",
+    "1.0",
+    "1.5",
+    "1.50",
+    "2",
+    "1.499",
+    "-1.5",
+    "1e3",
+    "1000",
+    "1E3",
+    "05",
+    "5",
+    "0.001",
+    " 5",
+    ".5",
+]
+DATES = [
+    "2024-01-31",
+    "2024-02-01",
+    "2024-02-30",
+    "2024-01-31T00:00:00",
+    "2024-01-31 10:00:00Z",
+    "2024-01-31T12:00:00.5Z",
+]
+TEXTS = [
+    "",
+    " ",
+    "Ann",
+    "ANN",
+    "ann ",
+    "A nn",
+    "Ann  Lee",
+    "ann lee",
+    "a,b",
+    "b,a",
+    "b, a",
+    "a;b",
+    "b|a",
+    "[1,2]",
+    "[2, 1]",
+    "[2,",
+    "x",
+    "Ä",
+    "ä",
+]
+CELLS = [*NUMBERS, *DATES, *TEXTS]
+
+
+def reference(before: str, after: str) -> str:
+    """The kind of one change, decided with Python's own numbers, dates and lists."""
+    if before.casefold() == after.casefold():
+        return "case"
+    old, new = " ".join(before.split()), " ".join(after.split())
+    if old == new:
+        return "blanks"
+    if old.casefold() == new.casefold():
+        return "case_blanks"
+    if before == "" or after == "":
+        return "filled" if before == "" else "emptied"
+    numbers = [_decimal(cell) for cell in (before, after)]
+    if numbers[0] is not None and numbers[1] is not None:
+        return _number_kind(numbers[0], numbers[1], before, after)
+    moments = [_moment(cell) for cell in (before, after)]
+    if moments[0] is not None and moments[1] is not None and moments[0][0] == moments[1][0]:
+        return "date_format" if moments[0] == moments[1] else "date"
+    lists = [_list(cell) for cell in (before, after)]
+    return "reordered" if lists[0] is not None and lists[0] == lists[1] else "other"
+
+
+def _decimal(cell: str) -> Decimal | None:
+    text = cell.strip()
+    return Decimal(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text) else None
+
+
+def _number_kind(old: Decimal, new: Decimal, before: str, after: str) -> str:
+    if old == new:
+        return "number_format"
+    if old == -new:
+        return "sign"
+    if "e" in (before + after).lower():
+        return "number"
+    places = [len(cell.strip().partition(".")[2]) for cell in (before, after)]
+    near = abs(old - new) <= Decimal("0.5").scaleb(-min(places))
+    return "rounding" if places[0] != places[1] and near else "number"
+
+
+def _moment(cell: str) -> tuple[bool, Decimal] | None:
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d):(\d\d):(\d\d(?:\.\d+)?)(Z?))?", cell.strip())
+    if match is None:
+        return None
+    try:
+        days = date.fromisoformat(match[1]).toordinal()
+    except ValueError:
+        return None
+    clock = Decimal(match[2] or 0) * 3600 + Decimal(match[3] or 0) * 60 + Decimal(match[4] or 0)
+    return bool(match[5]), days * 86400 + clock
+
+
+def _list(cell: str) -> tuple[str, list[str]] | None:
+    if cell.startswith("["):
+        try:
+            return "[", sorted(map(json.dumps, json.loads(cell)))
+        except ValueError:
+            pass
+    for mark in ",;|":
+        if mark in cell:
+            return mark, sorted(item.strip() for item in cell.split(mark))
+    return None
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS)).filter(lambda pair: pair[0] != pair[1]), max_size=40
+)
+
+
+@given(changes)
+def test_kinds_are_those_of_a_plain_reference(pairs: list[tuple[str, str]]) -> None:
+    plain = ColumnProfile()
+    for before, after in pairs:
+        plain.add(before, after)
+    assert plain.kinds == Counter(reference(before, after) for before, after in pairs)
+    distances = [abs(float(a) - float(b)) for a, b in pairs if _decimal(a) is not None and _decimal(b) is not None]
+    assert plain.within(0.5) == sum(distance <= 0.5 for distance in distances)
+    assert sorted(plain.pairs.items()) == sorted(Counter(pairs).items())
+    assert not plain.left_out
+
+
+@given(changes, st.booleans(), st.integers(0, 40))
+def test_columns_of_cells_have_the_profile_of_their_pairs(pairs: list[tuple[str, str]], typed: bool, cut: int) -> None:
+    cells = [tuple(json.dumps(cell, ensure_ascii=False) if typed else cell for cell in pair) for pair in pairs]
+    plain = ColumnProfile(typed=(typed, typed))
+    for before, after in cells:
+        plain.add(before, after)
+    whole = ColumnProfile(typed=(typed, typed))
+    for part in (cells[:cut], cells[cut:]):
+        whole.join(_vectorized(part, typed))
+    assert _facts(whole) == _facts(plain)
+
+
+def _vectorized(cells: Sequence[tuple[str, ...]], typed: bool) -> ColumnProfile:
+    before, after = (pl.Series([pair[at] for pair in cells], dtype=pl.String) for at in (0, 1))
+    return profile_column(before, after, (typed, typed))
+
+
+def _facts(profile: ColumnProfile) -> dict[str, Any]:
+    return {**vars(profile), "kinds": dict(+profile.kinds), "pairs": sorted(profile.pairs.items())}
+
+
+kinds = st.lists(st.sampled_from(["added", "removed", "changed"]), max_size=30)
+
+
+@given(kinds, st.integers(0, 30))
+def test_runs_of_rows_are_joined_over_the_borders_of_parts(sequence: list[str], cut: int) -> None:
+    whole, left, right = RowRuns(), RowRuns(), RowRuns()
+    for number, kind in enumerate(sequence):
+        run = Run(kind, 1, str(number), str(number))
+        whole.add(run)
+        (left if number < cut else right).add(run)
+    left.join(right)
+    assert (dict(+left.count), left.longest, left.last) == (dict(+whole.count), whole.longest, whole.last)
+    expected = [len(match[0]) for match in re.finditer(r"a+", "".join(kind[0] for kind in sequence))]
+    assert whole.count["added"] == len(expected)
+    assert expected == [] or whole.longest["added"].rows == max(expected)
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS), st.sampled_from(["both", "a", "b"])), max_size=40
+)
+
+
+@given(ROWS)
+def test_every_local_engine_finds_the_same_profile(rows: list[tuple[str, str, str]]) -> None:
+    a = [{"id": f"{n:03}", "v": before} for n, (before, _, side) in enumerate(rows) if side != "b"]
+    b = [{"id": f"{n:03}", "v": after} for n, (_, after, side) in enumerate(rows) if side != "a"]
+    profiles = [_profile(a, b, engine).to_dict() for engine in ("local", "vectorized")]
+    assert profiles[0] == profiles[1]
+    expected = Counter(reference(x, y) for x, y, side in rows if side == "both" and x != y)
+    assert profiles[0]["columns"].get("v", {"kinds": {}})["kinds"] == expected
+
+
+def _profile(a: list[dict[str, str]], b: list[dict[str, str]], engine: str, **rules: Any) -> Profile:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in ("a.csv", "b.csv")]
+        for path, table in zip(paths, (a, b), strict=True):
+            quoted = ((row["id"], '"' + row["v"].replace('"', '""') + '"') for row in table)
+            path.write_text("id,v\n" + "".join(f"{key},{value}\n" for key, value in quoted), encoding="utf-8")
+        with dl.diff(*paths, key="id", engine=engine, **rules) as result:
+            assert rules or sum(column.changes for column in result.profile().columns.values()) == sum(
+                result.column_stats.values()
+            )
+            return result.profile()
+
+
+@given(st.lists(st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS)), min_size=10, max_size=40))
+def test_a_suggested_rule_leaves_as_many_changes_as_it_says(rows: list[tuple[str, str]]) -> None:
+    a, b = ([{"id": f"{n:03}", "v": pair[at]} for n, pair in enumerate(rows)] for at in (0, 1))
+    for one in _profile(a, b, "local").suggestions():
+        rule = {"types": [f"v={one.value}"]} if one.option == "as" else {one.option: [one.flag.partition(" ")[2]]}
+        left = _profile(a, b, "local", **rule)
+        assert sum(column.changes for column in left.columns.values()) == one.leaves, one.flag
+
+
+def moved_airports() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Coordinates of which 4,592 were written with more digits and 665 moved, among 5,257 that changed."""
+    chance = random.Random(5)
+    a, b = [], []
+    for number in range(9_000):
+        latitude = round(chance.uniform(-80, 80), 6)
+        moved = 0.0
+        if number < 4_592:
+            moved = 10 ** chance.uniform(-6, -3.01)
+        elif number < 5_257:
+            moved = chance.uniform(0.01, 3)
+        a.append({"id": f"{number:05}", "v": f"{latitude:.6f}"})
+        b.append({"id": f"{number:05}", "v": f"{latitude + moved:.9f}" if moved else f"{latitude:.6f}"})
+    return a, b
+
+
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
+def test_coordinates_that_were_measured_again_suggest_a_tolerance(engine: str) -> None:
+    profile = _profile(*moved_airports(), engine)
+    sentence = profile.suggestions()[0].sentence
+    assert sentence.startswith("4,592 of 5,257 changes of v are below 0.001: --tolerance v=0.001 would leave 665")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("1", "6"), ("2", "7")], ["another number, always +5"]),
+        ([("10", "11"), ("20", "22")], ["another number, always × 1.1"]),
+        ([("2024-02-28", "2024-02-29"), ("2024-02-29", "2024-03-01")], ["date shifted by +1 day"]),
+        ([("1.234", "1.23"), ("5.5", "6")], ["rounding, 99 % within 0.5"]),
+        ([("free", "pro")] * 3 + [("", "x")], ["3 another value", "1 empty → value", "free → pro 3×"]),
+        ([("3", "-3")], ["sign"]),
+    ],
+)
+def test_what_all_changes_of_a_column_share_is_said(pairs: list[tuple[str, str]], words: list[str]) -> None:
+    profile = ColumnProfile()
+    for before, after in pairs:
+        profile.add(before, after)
+    assert profile.words() == words
+
+
+def test_too_many_pairs_are_counted_as_lower_bounds() -> None:
+    pairs = [(str(number), "x") for number in range(5_000)] + [("often", "x")] * 2_000
+    profile = _vectorized(pairs, typed=False)
+    assert profile.left_out
+    assert profile.frequent(1) == [("often", "x", 2_000)]
+    assert "often → x at least 2,000×" in profile.words()
+    assert len(profile.pairs) <= 1024
+    assert math.isfinite(profile.largest)
+
+
+def test_a_block_of_added_rows_is_named() -> None:
+    a = [{"id": f"{number:03}", "v": "x"} for number in range(10)]
+    b = [*a, *({"id": f"{number:03}", "v": "x"} for number in range(100, 150))]
+    profile = _profile(a, b, "local")
+    assert profile.words() == ["50 of the added rows are one block: 100 … 149"]
