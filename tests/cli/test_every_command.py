@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[str, int, str]] = {
     "changeset sql": ("changes.bin --database old.db", 0, "UPDATE"),
     "gateway token create": ("--sub laptop --gateway gw-1 --secret-file secret.txt", 0, "."),
     "gateway token rotate": ("--secret-file rotated.txt", 0, ""),
-    "index api": ("git:v1 git:v2 --repo repo", 0, "m.py: g"),
+    "index api": ("git:v1 git:v2 --repo repo", 0, "m.py"),
     "index build": ("repo@v1 --cache-root made/index --format json", 0, "{"),
     "index diff": ("git:v1 git:v2 --repo repo --format json", 0, '"diffId"'),
     "index list": ("--cache-root cache", 0, "diff"),

@@ -35,4 +35,6 @@ def test_case(told: dict[str, list[Any]], case: dict[str, Any]) -> None:
 
 def test_every_language_has_a_case() -> None:
     found = {language_of(f"m.{case['ending']}") for case in CASES}
-    assert {language.name for language in found if language} == set(LANGUAGES)
+    assert {language.name for language in found if language} == {
+        name for name, item in LANGUAGES.items() if item.grammar
+    }

@@ -32,6 +32,7 @@ _VALUES = {"true": True, "t": True, "1": True, "yes": True, "y": True, "on": Tru
     "false": False, "f": False, "0": False, "no": False, "n": False, "off": False,
 }  # fmt: skip
 _MOST_ROWS = 40
+_LEVEL_STYLES = {"major": "red", "unknown": "magenta", "minor": "green", "patch": "dim"}
 _SIGNS = {
     "added": ("+", "green"),
     "removed": ("-", "red"),
@@ -307,27 +308,20 @@ def _event_row(event: IndexEvent) -> tuple[Any, ...]:
 
 
 def show_api(report: ApiReport) -> None:
-    """The changes of the public surface, the breaking ones first."""
+    """The verdict, and the changes of the API by level."""
     from rich.text import Text
 
     console = stderr_console()
-    compatible = len(report.changes) - len(report.breaking)
     console.print(f"{report.labels[0]} → {report.labels[1]}", markup=False)
-    console.print(f"[red]{len(report.breaking)} breaking[/red], {compatible} compatible")
     rows = [
-        (
-            Text(change.verdict, "red" if change.verdict == "breaking" else "green"),
-            change.change,
-            change.name,
-            "; ".join(change.reasons),
-            change.file,
-        )
+        (Text(change.level, _LEVEL_STYLES[change.level]), change.rule, change.name, change.why, change.file)
         for change in report.changes[:_MOST_ROWS]
     ]
     if rows:
-        console.print(_table(("", "change", "name", "why", "file"), rows, flexible=(2, 3, 4)))
+        console.print(_table(("", "rule", "name", "why", "file"), rows, flexible=(2, 3, 4)))
     if len(report.changes) > len(rows):
         console.print(f"{len(report.changes) - len(rows)} more: --format markdown or jsonl has them", style="dim")
+    console.print(report.verdict_line, style="bold", markup=False)
 
 
 def show_entries(entries: Sequence[dict[str, Any]]) -> None:

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
+    from driftline.codeindex._api.report import (
+        ACCEPTED_FILE as ACCEPTED_FILE,
+        ApiReport as ApiReport,
+        accepted_toml as accepted_toml,
+        api as api,
+        report_github as report_github,
+        report_lines as report_lines,
+        report_markdown as report_markdown,
+    )
     from driftline.codeindex._build.build import (
         Built as Built,
         build as build,
         build_index as build_index,
         default_cache_root as default_cache_root,
         open_cache as open_cache,
-    )
-    from driftline.codeindex._diff.api import (
-        ApiReport as ApiReport,
-        api as api,
-        report_lines as report_lines,
-        report_markdown as report_markdown,
     )
     from driftline.codeindex._diff.diff import (
         DiffRequest as DiffRequest,

@@ -30,7 +30,7 @@ from driftline.cli._terminal import progress_bar
 from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
-    from driftline.codeindex import Built, IndexDiffJob, KeptDiff, ModeScheduler
+    from driftline.codeindex import ApiReport, Built, IndexDiffJob, KeptDiff, ModeScheduler
 
 
 @click.group()
@@ -191,10 +191,11 @@ Examples:
   driftline index api git:v1.0 git:HEAD
   driftline index api --from git:origin/main --to git:HEAD --exit-code --format markdown
 
-Breaking: removed, another kind, a base removed; a parameter removed, moved, now required or keyword-only. In typed
-languages every changed signature is. A name that its module still imports, or that a base class has, is not gone.
+Compared are the names that a caller can write; each difference is a rule of level major, minor or patch. What could
+not be read or judged is unknown, never removed. Breaks that are listed in .driftline/api-accepted.toml do not fail.
 
-Exit codes: 0 done, 2 error; with --exit-code, 1 when something breaks.
+Exit codes: 0 done, 2 error; with --exit-code, 1 when something breaks, with --strict also when something is unknown
+or an accepted entry matches nothing.
 """
 _SHOW_EPILOG = """\b
 Examples:
@@ -261,36 +262,49 @@ def _lines(built: Built) -> Iterator[str]:
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when something breaks.")
+@click.option("--strict", is_flag=True, help="As --exit-code; unknown changes and stale entries count too.")
 @click.option("--breaking-only", is_flag=True, help="Leave compatible changes out.")
+@click.option("--all", "everything", is_flag=True, help="Show changes of level patch too.")
+@click.option("--only", multiple=True, metavar="PATH|UNIT", help="Only what is defined there; can be repeated.")
+@click.option("--write-accepted", is_flag=True, help="Add all breaks to .driftline/api-accepted.toml of the checkout.")
 @repo_option
 @cache_root_option
-@output_options()
+@output_options((*FORMATS, "github"))
 @answers
 def api(
     *,
     from_ref: str | None,
     to_ref: str | None,
     exit_code: bool,
+    strict: bool,
     breaking_only: bool,
+    everything: bool,
+    only: tuple[str, ...],
+    write_accepted: bool,
     repo: str | None,
     cache_root: str | None,
     format_name: str,
     compact: bool,
 ) -> int:
-    """Say what changed in the public surface, and what breaks callers."""
-    from driftline.codeindex import api as compare, report_lines, report_markdown
+    """Say what changed for callers, what breaks them, and which version that asks for."""
+    from driftline.codeindex import api as compare, report_github, report_lines, report_markdown
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
     with progress_bar() as tracker:
-        report = compare(from_ref, to_ref, cache_root, repo=repo, tracker=tracker)
-    shown = report.only_breaking() if breaking_only else report
+        report = compare(from_ref, to_ref, cache_root, repo=repo, only=only, tracker=tracker)
+    if write_accepted:
+        say_lines(_accept(report, repo or "."))
+    levels = ("major", "unknown", *(() if breaking_only else ("minor", *(("patch",) if everything else ()))))
+    shown = report if format_name in ("json", "jsonl") and not breaking_only else report.only(levels)
     if format_name == "text" and is_watched():
         from driftline.cli._index_views import show_api
 
         show_api(shown)
     elif format_name == "text":
         say_lines(report_lines(shown))
+    elif format_name == "github":
+        click.echo("\n".join(report_github(shown)))
     elif format_name == "markdown":
         click.echo(report_markdown(shown))
     elif format_name == "json":
@@ -298,7 +312,18 @@ def api(
     else:
         for change in shown.to_dict()["changes"]:
             print_json(change, compact=True)
-    return DIFFERENT if exit_code and report.breaking else SAME
+    return DIFFERENT if (exit_code or strict) and report.fails(strict=strict) else SAME
+
+
+def _accept(report: ApiReport, repo: str) -> list[str]:
+    """Add all breaks to the list of accepted ones."""
+    from driftline.codeindex import ACCEPTED_FILE, accepted_toml
+
+    path = os.path.join(repo, ACCEPTED_FILE)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "a", encoding="utf-8") as out:
+        out.write(accepted_toml(report))
+    return [f"{len(report.breaking)} breaks added to {ACCEPTED_FILE}: say why, and commit it"]
 
 
 @click.command("show", cls=AnsweringCommand, epilog=_SHOW_EPILOG)

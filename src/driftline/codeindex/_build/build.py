@@ -22,6 +22,8 @@ from zlib import crc32
 
 import msgspec
 
+from driftline.codeindex._api.model import SURFACE_RULES
+from driftline.codeindex._api.rules import rules_digest
 from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
 from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
 from driftline.codeindex._storage import (
@@ -46,7 +48,7 @@ from driftline.errors import IndexRefError
 
 _Batch = list[tuple[TreeEntry, str, bytes]]
 
-INDEX_FORMAT = "driftline-index-2"
+INDEX_FORMAT = "driftline-index-3"
 MODES = ("code", "prose")
 MAX_BLOB_BYTES = 1_000_000
 
@@ -112,7 +114,8 @@ def config_hash() -> str:
     """What decides about the content of an index besides the tree."""
     tables = {name: language.to_dict() for name, language in LANGUAGES.items()}
     unread = [_VENDORED.pattern, _GENERATED_NAME.pattern, _GENERATED_TEXT.pattern.decode()]
-    content = {"format": INDEX_FORMAT, "maxBlobBytes": MAX_BLOB_BYTES, "unread": unread, "languages": tables}
+    rules = {"surface": SURFACE_RULES, "rules": rules_digest()}
+    content = {"format": INDEX_FORMAT, "maxBlobBytes": MAX_BLOB_BYTES, "unread": unread, "languages": tables, **rules}
     return sha1_hex(canonical_json(content))
 
 
@@ -327,6 +330,7 @@ def _rows_of(
     index = past.modes[file.mode]
     facts.skipped, facts.parse_error = row.skipped, row.parseError
     facts.imports = bytes(index.imports.get(row.file, b""))
+    facts.facts = bytes(index.facts.get(row.file, b""))
     if row.file == file.path:
         facts.frame, facts.chunks = index.frame(row.file)
     else:
@@ -377,6 +381,7 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
         for (row, _), extracted in zip(readable, found, strict=True):
             row.parse_error = extracted.parse_error
             row.put_imports(extracted.imports)
+            row.put_facts(extracted.facts)
             row.put(extracted.rows)
     return rows
 

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from driftline.codeindex._build.definitions import Captures, Definition, Span, definitions, mark_public
+from driftline.codeindex._api.model import Fact, FileFacts
+from driftline.codeindex._api.readers import exported_names, facts_of
+from driftline.codeindex._build.definitions import Captures, Definition, Span, definitions, mark_plain
 from driftline.codeindex._build.index_files import SKETCH_VALUES, Calls, ChunkMeta, ChunkRow
 from driftline.codeindex._build.languages import ENTRY_LANGUAGES, LANGUAGES, Language, loaded
 from driftline.codeindex._build.normalize import MARKS, Layout, NormalText
@@ -46,6 +48,7 @@ _EXPORT = re.compile(r"export\s+(?:type\s+)?(?:\{(?P<names>[^}]*)\}|(?P<star>\*(
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
 _SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
+_PLAIN = frozenset(("c", "cpp", "ruby", "bash"))
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class Extracted:
     rows: list[ChunkRow] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     parse_error: bool = False
+    facts: FileFacts | None = None
 
 
 def extract(language_name: str, source: bytes) -> Extracted:
@@ -64,7 +68,7 @@ def extract(language_name: str, source: bytes) -> Extracted:
 
 def extract_all(files: Iterable[tuple[str, bytes]]) -> Iterator[Extracted]:
     """The definitions of many files; while rows are made of one, the parser, which is native code, reads on."""
-    waiting: deque[tuple[bytes, Future[tuple[str, Tree]]]] = deque()
+    waiting: deque[tuple[bytes, Future[tuple[str, Tree | None]]]] = deque()
     # One thread, for a parser is used by one at a time.
     with ThreadPoolExecutor(1) as pool:
         for language_name, source in files:
@@ -76,9 +80,11 @@ def extract_all(files: Iterable[tuple[str, bytes]]) -> Iterator[Extracted]:
             yield _extracted(source, *parsed.result())
 
 
-def parse(language_name: str, source: bytes) -> tuple[str, Tree]:
-    """The tree of a file, and the language it turned out to be in."""
+def parse(language_name: str, source: bytes) -> tuple[str, Tree | None]:
+    """The tree of a file, and the language it turned out to be in; no tree where no grammar is needed."""
     language = LANGUAGES[language_name]
+    if not language.grammar:
+        return language_name, None
     tree = loaded(language_name)[0].parse(source)
     extended = language.extended_by
     if extended is not None and tree.root_node.has_error and _EXTENDED_WORDS[extended].search(source):
@@ -86,15 +92,24 @@ def parse(language_name: str, source: bytes) -> tuple[str, Tree]:
     return language_name, tree
 
 
-def _extracted(source: bytes, language_name: str, tree: Tree) -> Extracted:
+def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracted:
+    if tree is None:
+        return Extracted(facts=facts_of(language_name, source, None))
     from tree_sitter import QueryCursor
 
     language, root = LANGUAGES[language_name], tree.root_node
     captures = QueryCursor(loaded(language_name)[1]).captures(root)
     found = definitions(language, captures)
     reader = _Reader(language, source, captures, found, root)
-    mark_public(language, source, found)
-    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error)
+    facts = facts_of(language_name, source, root)
+    if language_name in _PLAIN:
+        mark_plain(found)
+        facts = reader.plain_facts()
+    elif facts is not None:
+        visible = exported_names(language_name, facts)
+        for item in found:
+            item.public = item.kind == "scope" or item.name in visible or " as " in item.parent
+    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error, facts)
 
 
 class _Reader:
@@ -156,6 +171,12 @@ class _Reader:
             rows.append(self._row(item, ordinal))
         module = self._module_row()
         return [*rows, module] if module is not None else rows
+
+    def plain_facts(self) -> FileFacts:
+        """Names and signatures, where no more is known about a language."""
+        shown = [item for item in self.found if item.public and item.kind != "scope"]
+        facts = [Fact(item.name, "plain", self._line(item.start), value=self._signature(item)) for item in shown]
+        return FileFacts(names=facts)
 
     def _row(self, item: Definition, ordinal: int) -> ChunkRow:
         docstring = self._docstring(item)

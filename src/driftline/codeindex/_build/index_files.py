@@ -17,6 +17,7 @@ import msgspec
 import xxhash
 from backports import zstd
 
+from driftline.codeindex._api.model import FileFacts
 from driftline.codeindex._build.definitions import path_is_public
 from driftline.codeindex._read.artifacts import inside
 from driftline.codeindex._read.resolve import IndexDir
@@ -25,6 +26,7 @@ from driftline.core import sha1_hex
 from driftline.errors import IndexRefError
 
 META_FILE = "chunk_meta.meta.json"
+FACTS_FILE = "file_surface.jsonl.zst"
 SKETCH_VALUES = 64  # the most hashes that a sketch contains
 
 _SURFACE_VERSION = "1.0.0"
@@ -59,6 +61,13 @@ class ImportsRow(msgspec.Struct, gc=False):
 
     file: str
     relations: msgspec.Raw
+
+
+class FactsRow(msgspec.Struct, gc=False):
+    """A row of `file_surface`: what the API is read from."""
+
+    file: str
+    facts: msgspec.Raw
 
 
 class Calls(msgspec.Struct, gc=False):
@@ -117,6 +126,7 @@ class FileRows:
     skipped: str | None = None
     parse_error: bool = False
     imports: bytes = b""
+    facts: bytes = b""
     frame: bytes = b""
     chunks: int = 0
 
@@ -128,6 +138,10 @@ class FileRows:
     def put_imports(self, names: list[str]) -> None:
         """Set the imports."""
         self.imports = _encoder.encode(Imports(names)) if names else b""
+
+    def put_facts(self, facts: FileFacts | None) -> None:
+        """Set the facts about the API."""
+        self.facts = _encoder.encode(facts) if facts is not None else b""
 
     def put(self, rows: list[ChunkRow]) -> None:
         """Set the chunks."""
@@ -213,6 +227,8 @@ _shard_list = msgspec.json.Decoder(ShardList).decode
 _file_rows = msgspec.json.Decoder(FileRow)
 _imports_rows = msgspec.json.Decoder(ImportsRow)
 _imports = msgspec.json.Decoder(Imports).decode
+_facts_rows = msgspec.json.Decoder(FactsRow)
+_facts = msgspec.json.Decoder(FileFacts).decode
 
 
 def checksum_of(data: bytes) -> str:
@@ -246,6 +262,24 @@ class BuiltIndex:
             return [] if found is None else _imports(found).imports
         except msgspec.DecodeError:
             raise self._damaged("file_relations.jsonl.zst") from None
+
+    @property
+    def has_facts(self) -> bool:
+        """Whether the build has facts about the API."""
+        return exists(inside(self.index, FACTS_FILE), self.index.place(FACTS_FILE))
+
+    @cached_property
+    def facts(self) -> dict[str, msgspec.Raw]:
+        """Facts by file, as they are written."""
+        return {row.file: row.facts for row in self._lines(FACTS_FILE, _facts_rows)}
+
+    def facts_of(self, path: str) -> FileFacts | None:
+        """The facts of a file; None where it has none."""
+        found = self.facts.get(path)
+        try:
+            return None if found is None else _facts(found)
+        except msgspec.DecodeError:
+            raise self._damaged(FACTS_FILE) from None
 
     @cached_property
     def by_key(self) -> dict[str, Shard]:
@@ -387,6 +421,7 @@ class IndexWriter:
         self.configuration = configuration
         self.files: list[FileRow] = []
         self.imports: list[ImportsRow] = []
+        self.facts: list[FactsRow] = []
         self.shards: list[Shard] = []
 
     @property
@@ -407,7 +442,7 @@ class IndexWriter:
     def add(self, key: str, rows: Sequence[FileRows]) -> None:
         """Add a group of files."""
         for row in rows:
-            self._add_file(row.file_meta(len(self.files)), row.imports)
+            self._add_file(row.file_meta(len(self.files)), row.imports, row.facts)
         data = b"".join(row.frame for row in rows) or compressed(())
         path, records = self._next_shard(), sum(row.chunks for row in rows)
         (self.folder / path).write_bytes(data)
@@ -424,12 +459,14 @@ class IndexWriter:
         self.shards.append(msgspec.structs.replace(shard, path=path))
         for row in past.files_of(shard):
             row.id = len(self.files)
-            self._add_file(row, past.imports.get(row.file, b""))
+            self._add_file(row, past.imports.get(row.file, b""), past.facts.get(row.file, b""))
 
-    def _add_file(self, row: FileRow, imports: bytes | msgspec.Raw) -> None:
+    def _add_file(self, row: FileRow, imports: bytes | msgspec.Raw, facts: bytes | msgspec.Raw) -> None:
         self.files.append(row)
         if imports:
             self.imports.append(ImportsRow(row.file, msgspec.Raw(imports)))
+        if facts:
+            self.facts.append(FactsRow(row.file, msgspec.Raw(facts)))
 
     def _next_shard(self) -> str:
         return f"chunk_meta.parts/chunk_meta.part-{len(self.shards):05d}.jsonl.zst"
@@ -440,6 +477,7 @@ class IndexWriter:
         pieces = [
             self._file("file_meta", "file_meta.jsonl.zst", compressed(self.files), len(self.files)),
             self._file("file_relations", "file_relations.jsonl.zst", compressed(self.imports), len(self.imports)),
+            self._file("file_surface", FACTS_FILE, compressed(self.facts), len(self.facts)),
             self._file("chunk_meta", META_FILE, msgspec.json.encode(shards)),
             *(_Piece("chunk_meta", part.path, part.bytes, part.checksum, part.records) for part in self.shards),
         ]

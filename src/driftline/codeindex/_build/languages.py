@@ -53,7 +53,7 @@ class Language:
         """Everything that decides what is extracted, the version of the grammar included."""
         members = {name: getattr(self, name) for name in self.__slots__}
         plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in members.items()}
-        return {**plain, "grammar": [self.grammar, version(self.grammar.replace("_", "-"))]}
+        return {**plain, "grammar": [self.grammar, version(self.grammar.replace("_", "-")) if self.grammar else ""]}
 
 
 _PYTHON = Language(
@@ -344,11 +344,14 @@ _MARKDOWN = Language(
     mode="prose",
 )
 
+# The file that names a Go module: read for the API alone, so it needs no grammar.
+_GO_MODULE = Language("gomod", "", (), "", file_names=("go.mod",))
+
 LANGUAGES: dict[str, Language] = {
     language.name: language
     for language in (
         _PYTHON, _JAVASCRIPT, _TYPESCRIPT, _TSX, _GO, _RUST, _JAVA, _C, _CPP, _CSHARP, _RUBY, _BASH, _JSON, _YAML,
-        _TOML, _MARKDOWN,
+        _TOML, _MARKDOWN, _GO_MODULE,
     )
 }  # fmt: skip
 # Formats whose definitions are entries: keys of a document.

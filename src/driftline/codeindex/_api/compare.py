@@ -1,0 +1,385 @@
+"""Two surfaces compared: each difference is a named rule, told once under the name that callers know best.
+
+The languages share one comparison. Their readers say what they have to say in flags, and `Reading` holds the few
+questions that a language answers in its own way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from driftline.codeindex._api.model import Fact, Param, Surface, Thing
+from driftline.codeindex._api.rules import FLAG_RULES, LEVELS, RULES
+
+Told = tuple[str, str]  # a rule, and what it is about
+
+_OBJECT = frozenset(dir(object))
+_INTERFACES = ("interface", "trait", "annotation")
+_UNSEEN = ("external", "unresolved")
+_PLACED = ("both", "positional")
+_DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A rule that applies to a name; `also` has the other names of the same definition."""
+
+    rule: str
+    name: str
+    why: str
+    before: Thing | None
+    after: Thing | None
+    also: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> str:
+        """The level that the table gives to the rule."""
+        return RULES[self.rule]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a language reads a change; the rest is the same everywhere."""
+
+    language: str
+    by_keyword: bool = False  # callers may name parameters
+    overloads: bool = False
+
+    def gone(self, old: Surface, new: Surface, name: str, thing: Thing) -> Told | None:
+        """What to tell about a name that is no longer there."""
+        above, _, leaf = name.rpartition(".")
+        owner = new.names.get(above)
+        if owner is not None and owner.kind in (*_UNSEEN, "value"):
+            return None  # told at the owner
+        if owner is not None and owner.kind in ("class", "interface", "enum", "record") and thing.kind != "module":
+            if self.language == "python" and leaf in _OBJECT and leaf != "__init__":
+                return None
+            if leaf == "__init__":
+                return _lost_constructor(owner, thing)
+            if "open" in owner.flags:
+                return "base-unresolved", "a base outside of the repository may have it"
+        if above in new.open and above not in old.open:
+            return "unresolved", new.open[above]
+        if name in new.hidden:
+            if self.language == "python":
+                return "undeclared", "it can still be imported and is no longer declared public"
+            return "hidden", "it is there and no longer public"
+        return "removed", ""
+
+    def came(self, old: Surface, name: str, thing: Thing) -> Iterator[Told]:
+        """What to tell about a new name."""
+        owner, leaf = old.owner(name), name.rpartition(".")[2]
+        if owner is None or owner.kind == "module":
+            yield "added", ""
+        elif leaf == "__init__" and self.language == "python":
+            yield from self._new_constructor(owner, thing)
+        elif leaf.startswith("__") and self.language == "python":
+            return
+        elif "abstract" in thing.flags and not owner.flags & {"sealed", "final", "unexported-methods"}:
+            yield "member-added-required", "implementations lack it"
+        elif thing.kind in ("field", "variant") and "closed" in owner.flags:
+            yield f"{thing.kind}-added-closed", "literals lack it" if thing.kind == "field" else "matches lack it"
+        elif not (thing.kind == "constructor" and not thing.fact.params):
+            yield "added", ""
+
+    def _new_constructor(self, owner: Thing, thing: Thing) -> Iterator[Told]:
+        made = owner.members.get("__new__")
+        if made is None and owner.flags & {"open", "builtin"}:
+            yield "base-unresolved", "__init__ came from a base outside of the repository"
+        else:
+            yield from parameters(made.fact.params or [] if made else [], thing.fact.params or [])
+
+    def changed(self, before: Thing, after: Thing) -> Iterator[Told]:
+        """What to tell about a definition that is on both sides."""
+        one, other = before.fact, after.fact
+        if not _same_kind(one.kind, other.kind):
+            yield from self._other_kind(before, after)
+        elif one.params is not None and other.params is not None and one.kind != "value" and one.kind != "class":
+            yield from self._called(before, after)
+        elif (one.kind, other.kind) == ("external", "external") and one.type != other.type:
+            yield "unresolved", f"{one.type} -> {other.type}"
+        elif one.kind == "plain" and one.value != other.value:
+            yield "unresolved", "another signature: only a compiler or a run tells whether calls still work"
+        else:
+            yield from self._typed("type-changed", one.type, other.type, inferred=one.kind in ("value", "var"))
+            if one.kind == "var" and not one.type and one.value.partition("(")[0] != other.value.partition("(")[0]:
+                yield "unresolved", "the variable's type is inferred"
+            if one.kind == "const" and one.type == other.type and one.value != other.value:
+                yield (
+                    ("text-changed" if "text" in before.flags & after.flags else "value-changed"),
+                    (f"{one.value} -> {other.value}"),
+                )
+        yield from _flags(before, after)
+        yield from self._bases(before, after)
+        if one.generics != other.generics and _same_kind(one.kind, other.kind):
+            yield "type-parameters-changed", f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
+
+    def _other_kind(self, before: Thing, after: Thing) -> Iterator[Told]:
+        kinds = before.kind, after.kind
+        words = f"{kinds[0]} -> {kinds[1]}"
+        if set(kinds) & set(_UNSEEN):
+            return
+        unseen = [item for item in (before, after) if _cannot_be_seen(self.language, item)]
+        yield ("unresolved" if unseen else "kind-changed"), words
+
+    def _called(self, before: Thing, after: Thing) -> Iterator[Told]:
+        old, new = before.overloads, after.overloads
+        if len(old) == len(new) == 1 or not self.overloads:
+            yield from self._call(before.fact, after.fact)
+            return
+        known, there = {_shape(fact): fact for fact in old}, {_shape(fact): fact for fact in new}
+        lost = [fact for shape, fact in known.items() if shape not in there]
+        fresh = [fact for shape, fact in there.items() if shape not in known]
+        if len(lost) == len(fresh) == 1:
+            yield from self._call(lost[0], fresh[0])
+        elif lost and self.language == "script":
+            yield "unresolved", "overloads changed"
+        else:
+            yield from (("removed", f"overload ({', '.join(_shape(fact))})") for fact in lost)
+            yield from (
+                ("member-added-required" if "abstract" in fact.flags else "added", "overload") for fact in fresh
+            )
+        for shape, fact in known.items():
+            if shape in there:
+                yield from self._call(fact, there[shape])
+
+    def _call(self, old: Fact, new: Fact) -> Iterator[Told]:
+        before, after = old.params or [], new.params or []
+        if self.language == "python":
+            if {"overload"} & {*old.flags, *new.flags}:
+                yield from [("unresolved", "overloads changed")] if before != after else []
+            else:
+                yield from parameters(before, after)
+        else:
+            yield from self._places(before, after)
+        yield from self._typed("result-changed", old.type, new.type, narrower=True, inferred=True)
+        thrown = set(new.bases) - set(old.bases)
+        if thrown:
+            yield "throws-added", ", ".join(sorted(thrown))
+
+    def _places(self, old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
+        """Parameters that are given by place."""
+        added = new[len(old) :]
+        if len(new) < len(old):
+            yield "parameter-removed", f"({', '.join(_types(old))}) -> ({', '.join(_types(new))})"
+            return
+        if any(item.required for item in added):
+            yield "parameter-added-required", ", ".join(item.name or item.type for item in added if item.required)
+            return
+        for one, other in zip(old, new, strict=False):
+            if not one.required and other.required:
+                yield "parameter-required", one.name
+            if (one.type, one.how == "rest") != (other.type, other.how == "rest"):
+                yield from self._typed("parameter-type", one.type, other.type) or [("parameter-type", one.name)]
+            elif one.name != other.name:
+                renamed = "parameter-renamed" if self.by_keyword else "parameter-name"
+                yield renamed, f"{one.name} -> {other.name}"
+            elif self.by_keyword and one.default != other.default and other.default is not None:
+                yield "default-changed", one.name
+        for item in added:
+            variadic = self.language == "go"
+            yield ("signature-changed", "the function has another type") if variadic else ("parameter-added", item.name)
+
+    def _typed(self, rule: str, old: str, new: str, *, narrower: bool = False, inferred: bool = False) -> list[Told]:
+        """A rule about two types, where they differ."""
+        if old == new:
+            return []
+        words = f"{old or '(none)'} -> {new or '(none)'}"
+        if self.language == "python":
+            return [("annotation-changed", words)] if old else []
+        if self.language == "script":
+            if inferred and not (old and new):
+                return [("unresolved", "the type is inferred")]
+            if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
+                return [("annotation-changed", words)]
+        if self.language == "go":
+            if inferred and rule == "type-changed" and not (old and new):
+                return [("unresolved", "the variable's type is inferred")]
+            if _DEPENDENCY.sub(r"\1.?", old) == _DEPENDENCY.sub(r"\1.?", new):
+                return [("unresolved", f"{words}: one may be an alias of the other")]
+        return [(rule, words)]
+
+    def _bases(self, before: Thing, after: Thing) -> Iterator[Told]:
+        if before.kind in ("function", "method", "constructor", "abstract") or before.kind != after.kind:
+            return
+        old, new = ({_last(base): base for base in thing.fact.bases} for thing in (before, after))
+        gone = [base for base in old if base not in new and base not in ("object", "ABC")]
+        if self.language == "rust":
+            yield from (("trait-lost", base) for base in sorted(gone))
+        elif gone and self.language == "python" and len(new) >= len(old):
+            yield "base-unresolved", f"{', '.join(old)} -> {', '.join(new)}"
+        elif self.language == "go":
+            foreign = [base for base in new if base not in old and "." in new[base]]
+            if foreign and before.kind == "interface" and "unexported-methods" not in before.flags:
+                yield "member-added-required", f"embeds {', '.join(foreign)}"
+        else:
+            yield from (("base-removed", base) for base in gone if f"is {base}" not in after.flags)
+            yield from (("base-added", base) for base in new if base not in old and f"is {base}" not in before.flags)
+
+
+def _same_kind(one: str, other: str) -> bool:
+    return one == other or {one, other} == {"method", "abstract"}
+
+
+def _cannot_be_seen(language: str, thing: Thing) -> bool:
+    """Whether only a compiler or a run would tell what a thing is."""
+    if language == "python":
+        return thing.kind == "value" and not thing.flags & {"literal", "property", "instance"}
+    return thing.kind in {"script": ("value", "type"), "go": ("alias",), "rust": ("alias",)}.get(language, ())
+
+
+def _lost_constructor(owner: Thing, thing: Thing) -> Told | None:
+    if owner.flags & {"open", "builtin"}:
+        return "base-unresolved", "__init__ now comes from a base outside of the repository"
+    return ("parameter-removed", "no __init__ is left") if thing.fact.params else None
+
+
+def _flags(before: Thing, after: Thing) -> Iterator[Told]:
+    came, went = after.flags - before.flags, before.flags - after.flags
+    for rule in FLAG_RULES:
+        if rule.kinds and after.kind not in rule.kinds:
+            continue
+        if (rule.word in came and rule.when != "went") or (rule.word in went and rule.when != "came"):
+            in_interface = rule.word == "abstract" and after.owner is not None and after.owner.kind in _INTERFACES
+            said = {"closed": "non_exhaustive" in came, "final": "static" in after.flags}
+            if said.get(rule.word):
+                continue  # another rule tells it, or nobody can override it
+            lost = rule.word in went and rule.when == "either"
+            yield (
+                ("member-added-required" if in_interface else rule.rule),
+                f"no longer {rule.why}" if lost else rule.why,
+            )
+
+
+def _shape(fact: Fact) -> tuple[str, ...]:
+    return tuple(_types(fact.params or []))
+
+
+def _types(params: Iterable[Param]) -> list[str]:
+    return [item.type + ("..." if item.how == "rest" and not item.type.endswith("...") else "") for item in params]
+
+
+def _last(name: str) -> str:
+    return re.split(r"[<\[(]", name, maxsplit=1)[0].replace("::", ".").rpartition(".")[2]
+
+
+def _is_wider(narrow: str, wide: str) -> bool:
+    """Whether a type is a union of plain names that takes in another."""
+    if wide in ("any", "unknown"):
+        return True
+    return bool(narrow) and set(narrow.split("|")) < set(wide.split("|")) and not re.search(r"[<({]", narrow + wide)
+
+
+def parameters(old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
+    """Parameters that callers may name: whether each call that was good still is.
+
+    >>> list(parameters([Param("a"), Param("b", "both", "1")], [Param("a"), Param("b", "keyword", "1")]))
+    [('parameter-kind', 'b is keyword-only')]
+    """
+    there = {item.name: item for item in new if item.how not in ("rest", "keywords")}
+    kinds = {item.how for item in new}
+    places = [[item.name for item in side if item.how in _PLACED] for side in (old, new)]
+    renamed = _renamed(old, there, places)
+    for item in old:
+        if item.how in ("rest", "keywords"):
+            if item.how not in kinds:
+                yield "parameter-removed", ("*" if item.how == "rest" else "**") + item.name
+        elif item.name in renamed:
+            by_place = item.how == renamed[item.name].how == "positional"
+            if by_place or not {"rest", "keywords"} <= kinds:
+                yield (
+                    ("parameter-name" if by_place else "parameter-renamed"),
+                    f"{item.name} -> {renamed[item.name].name}",
+                )
+        elif item.name not in there:
+            swallowed = {"keyword": {"keywords"}, "positional": {"rest"}, "both": {"rest", "keywords"}}[item.how]
+            if not swallowed <= kinds:
+                yield "parameter-removed", item.name
+        else:
+            yield from _kept(item, there[item.name], places)
+    known = {item.name for item in old} | {item.name for item in renamed.values()}
+    for item in there.values():
+        if item.name not in known:
+            yield ("parameter-added-required" if item.required else "parameter-added"), item.name
+
+
+def _renamed(old: Sequence[Param], there: dict[str, Param], places: list[list[str]]) -> dict[str, Param]:
+    """Parameters whose place is taken by one of another name."""
+    was, now = places
+    found = {}
+    for item in old:
+        if item.how in _PLACED and item.name not in there and was.index(item.name) < len(now):
+            other = there[now[was.index(item.name)]]
+            if other.name not in {one.name for one in old} and other.required <= item.required:
+                found[item.name] = other
+    return found
+
+
+def _kept(item: Param, other: Param, places: list[list[str]]) -> Iterator[Told]:
+    name = item.name
+    if other.required and not item.required:
+        yield "parameter-required", name
+    if item.how != "keyword" and other.how == "keyword":
+        yield "parameter-kind", f"{name} is keyword-only"
+    elif item.how != "positional" and other.how == "positional":
+        yield "parameter-kind", f"{name} is positional-only"
+    elif item.how != "keyword" and places[0].index(name) != places[1].index(name):
+        yield "parameter-moved", name
+    if item.default is not None and other.default is not None and item.default != other.default:
+        yield "default-changed", name
+    if item.type and item.type != other.type:
+        yield "annotation-changed", name
+
+
+def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Told]) -> list[Difference]:
+    """All differences; what lies in a file that could not be read on one side is not known, never removed."""
+    found: dict[tuple[str, str, str, str], list[tuple[str, Thing | None, Thing | None]]] = defaultdict(list)
+    for name, before, after in _pairs(old, new):
+        doubt = next((item.file for item in (before, after) if item is not None and item.file in doubted), None)
+        if doubt is not None:
+            found[("", "", *doubted[doubt])].append((name, before, after))
+            continue
+        for rule, why in _told(old, new, reading, name, before, after):
+            key = (before.id if before else "", after.id if after else "", rule, why)
+            found[key].append((name, before, after))
+    told = []
+    for (_, _, rule, why), places in found.items():
+        (name, *sides), *rest = sorted(places, key=lambda place: _best_name(*place))
+        told.append(Difference(rule, name, why, sides[0], sides[1], tuple(place[0] for place in rest)))
+    return sorted(told, key=lambda item: (LEVELS.index(item.level), item.name, item.rule, item.why))
+
+
+def _best_name(name: str, before: Thing | None, after: Thing | None) -> tuple[object, ...]:
+    """The name of the type that defines it comes first, then the shortest."""
+    defined = {item.id for item in (before, after) if item is not None}
+    return name not in defined, name.count("."), len(name), name
+
+
+def _pairs(old: Surface, new: Surface) -> Iterator[tuple[str, Thing | None, Thing | None]]:
+    """Names on either side; members of what itself came or went go with it."""
+    for one, other in ((old, new), (new, old)):
+        for name, thing in one.names.items():
+            above = name.rpartition(".")[0]
+            if name in other.names:
+                if one is old:
+                    yield name, thing, other.names[name]
+            elif not (above in one.names and above not in other.names):
+                yield (name, thing, None) if one is old else (name, None, thing)
+
+
+def _told(
+    old: Surface, new: Surface, reading: Reading, name: str, before: Thing | None, after: Thing | None
+) -> Iterator[Told]:
+    if before is not None and after is not None:
+        yield from reading.changed(before, after)
+        if before.file != after.file and before.kind != "module":
+            yield "moved", f"{before.file} -> {after.file}"
+    elif before is not None:
+        told = reading.gone(old, new, name, before)
+        if told is not None:
+            yield told
+    elif after is not None and name.rpartition(".")[0] not in old.open:
+        yield from reading.came(old, name, after)

@@ -1,0 +1,263 @@
+"""Java and C#: types by package or namespace; a word and an annotation are different nodes (index diffs §8.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from driftline.codeindex._api.model import (
+    Fact,
+    FileFacts,
+    Files,
+    Param,
+    Surface,
+    Thing,
+    children,
+    line_of,
+    part,
+    text,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_TYPES = {
+    "class_declaration": "class", "interface_declaration": "interface", "enum_declaration": "enum",
+    "record_declaration": "record", "annotation_type_declaration": "annotation", "struct_declaration": "struct",
+}  # fmt: skip
+_MEMBERS = {
+    "method_declaration": "method", "constructor_declaration": "constructor", "field_declaration": "field",
+    "constant_declaration": "field", "annotation_type_element_declaration": "method", "enum_constant": "variant",
+    "property_declaration": "property", "enum_member_declaration": "variant", "event_field_declaration": "event",
+    "delegate_declaration": "delegate", "indexer_declaration": "indexer",
+}  # fmt: skip
+_HOLDERS = ("namespace_declaration", "declaration_list", "enum_member_declaration_list", "enum_body_declarations")
+_NOT_API = re.compile(
+    r"(^|/)(src/(?!main/)\w+/(java|kotlin)|[\w.]*tests?|examples?|samples?|benchmarks?|docs?|obj|bin)/"
+    r"|(^|/)(package-info\.java|AssemblyInfo\.cs)$",
+    re.IGNORECASE,
+)
+_UNCHECKED = re.compile(
+    r"(Runtime|IllegalArgument|IllegalState|NullPointer|UnsupportedOperation|Arithmetic)Exception|\w*Error"
+)
+_CAPITAL = re.compile(r"(?<![\w.])[A-Z]\w*")
+_COMMON = ("java.lang.", "java.util.", "System.Collections.Generic.", "System.")
+
+
+def read(root: Node) -> FileFacts:
+    """The facts of a file."""
+    unit = next((text(node.named_children[-1]) for node in children(root, "package_declaration")), "")
+    unit = next((part(node, "name") for node in children(root, "file_scoped_namespace_declaration")), unit)
+    imports = {text(node.named_children[0]).rpartition(".")[2]: text(node.named_children[0])
+               for node in children(root, "import_declaration") if node.named_children}  # fmt: skip
+    facts = FileFacts(unit=unit)
+    reader = _Reader(imports)
+    facts.names = list(reader.inside(root, None))
+    for module in children(root, "module_declaration"):
+        facts.flags = ["module"]
+        facts.stars = [part(item, "package") for item in walk(module, "exports_module_directive")]
+    return facts
+
+
+class _Reader:
+    def __init__(self, imports: dict[str, str]) -> None:
+        self.imports = imports
+
+    def inside(self, body: Node | None, owner: Fact | None, prefix: str = "") -> Iterator[Fact]:
+        for node in children(body):
+            if node.type in (*_HOLDERS, "file_scoped_namespace_declaration"):
+                named = part(node, "name") if node.type == "namespace_declaration" else ""
+                inner = node.child_by_field_name("body") or node
+                yield from self.inside(inner, owner, ".".join(filter(None, (prefix, named))))
+            elif node.type in _TYPES:
+                yield self._type_declaration(node, owner, prefix)
+            elif node.type in _MEMBERS:
+                yield from self._member(node, owner, prefix)
+
+    def _words(self, node: Node, owner: Fact | None) -> set[str]:
+        """Modifiers in the words of the rules."""
+        holders = children(node, "modifiers")
+        words = {text(child) for holder in holders for child in holder.children if not child.is_named}
+        words |= {text(child) for child in children(node, "modifier")}
+        notes = [
+            part(note, "name") for holder in holders for note in children(holder, "annotation", "marker_annotation")
+        ]
+        notes += [
+            part(note, "name") for holder in children(node, "attribute_list") for note in children(holder, "attribute")
+        ]
+        if any(note.rpartition(".")[2] in ("Deprecated", "Obsolete") for note in notes):
+            words.add("deprecated")
+        if owner is not None and owner.kind in ("interface", "annotation", "enum") and "private" not in words:
+            implicit = owner.kind != "enum" or node.type in ("enum_constant", "enum_member_declaration")
+            words |= {"public"} if implicit else set()
+        if "internal" in words and "protected" not in words:
+            words.discard("public")
+        return words
+
+    def _type_declaration(self, node: Node, owner: Fact | None, prefix: str) -> Fact:
+        words = self._words(node, owner)
+        kind = _TYPES[node.type]
+        name = ".".join(filter(None, (prefix, part(node, "name"))))
+        fact = Fact(name, kind, line_of(node), bases=list(self._bases(node)))
+        fact.generics = [self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))]
+        fact.flags = sorted(words & {"public", "protected", "final", "abstract", "sealed", "static", "deprecated"})
+        fact.members = list(self.inside(node.child_by_field_name("body"), fact))
+        components = self._params(node)
+        if kind == "record":
+            fact.members.append(Fact("<init>", "constructor", fact.line, components, flags=["public"]))
+            fact.members += [
+                Fact(item.name, "method", fact.line, [], item.type, flags=["public"]) for item in components
+            ]
+        elif kind == "class" and not any(member.kind == "constructor" for member in fact.members):
+            fact.members.append(Fact("<init>", "constructor", fact.line, components, flags=["public"]))
+        return fact
+
+    def _bases(self, node: Node) -> Iterator[str]:
+        for holder in children(node, "superclass", "super_interfaces", "extends_interfaces", "base_list"):
+            for child in children(holder):
+                yield from (self.type(base) for base in (children(child) if child.type == "type_list" else [child]))
+
+    def _member(self, node: Node, owner: Fact | None, prefix: str) -> Iterator[Fact]:
+        words = self._words(node, owner)
+        kind = _MEMBERS[node.type]
+        flags = words & {"public", "protected", "static", "deprecated", "abstract"}
+        in_interface = owner is not None and owner.kind in ("interface", "annotation")
+        if in_interface and kind in ("method", "property", "indexer") and not words & {"default", "static"}:
+            given = node.child_by_field_name("body") is not None or node.child_by_field_name("value") is not None
+            flags |= set() if given else {"abstract"}
+        if kind == "field":
+            flags |= {"readonly"} & {"readonly" if {"final", "readonly", "const"} & words or in_interface else ""}
+            flags |= {"static"} if in_interface else set()
+        elif words & {"final", "sealed"}:
+            flags.add("final")
+        names = (
+            ["<init>"]
+            if kind == "constructor"
+            else [part(node, "name")]
+            if part(node, "name")
+            else list(_declared(node))
+        )
+        typed = node.child_by_field_name("returns") or node.child_by_field_name("type") or _declared_type(node)
+        called = kind in ("method", "constructor", "delegate", "indexer")
+        for name in names or (["this"] if kind == "indexer" else []):
+            fact = Fact(".".join(filter(None, (prefix, name))), kind, line_of(node), flags=sorted(flags))
+            fact.params = self._params(node) if called else None
+            fact.type = self.type(typed) if kind != "variant" else ""
+            fact.generics = [
+                self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))
+            ]
+            thrown = [self.type(item) for holder in children(node, "throws") for item in children(holder)]
+            fact.bases = sorted(item for item in thrown if not _UNCHECKED.fullmatch(item.rpartition(".")[2]))
+            yield fact
+
+    def _params(self, node: Node) -> list[Param]:
+        found = []
+        for item in children(
+            node.child_by_field_name("parameters") or next(iter(children(node, "parameter_list")), None)
+        ):
+            if item.type not in ("formal_parameter", "spread_parameter", "parameter"):
+                continue
+            rest = item.type == "spread_parameter" or any(text(child) == "params" for child in item.children)
+            typed = item.child_by_field_name("type") or next((c for c in children(item) if c.type != "modifiers"), None)
+            name = part(item, "name") or next((part(c, "name") for c in children(item, "variable_declarator")), "")
+            value = next((place for place, child in enumerate(item.children) if text(child) == "="), None)
+            default = text(item.children[value + 1]) if value is not None and value + 1 < item.child_count else None
+            ways = {text(child) for child in children(item, "modifier")} & {"ref", "out", "in"}
+            kind = " ".join([*sorted(ways), self.type(typed)])
+            found.append(Param(name, "rest" if rest else "both", default, kind))
+        return found
+
+    def type(self, node: Node | None, bound: bool = False) -> str:
+        """A type without annotations and blanks, by its full name; of a type parameter only the bound."""
+        parts = list(_plain(node)) if node is not None else []
+        plain = "".join(parts[1:] if bound else parts)
+        for known in _COMMON:
+            plain = plain.replace(known, "")
+        full = _CAPITAL.sub(lambda found: self.imports.get(found[0], found[0]), plain)
+        for known in _COMMON:
+            full = full.replace(known, "")
+        return full
+
+
+def _plain(node: Node) -> Iterator[str]:
+    if "annotation" in node.type or "comment" in node.type or node.type == "attribute_list":
+        return
+    if not node.children:
+        yield text(node)
+    for child in node.children:
+        yield from _plain(child)
+
+
+def _declared(node: Node) -> Iterator[str]:
+    holders: Iterable[Node] = children(node, "variable_declaration") or [node]
+    for holder in holders:
+        yield from (part(item, "name") for item in children(holder, "variable_declarator"))
+
+
+def _declared_type(node: Node) -> Node | None:
+    return next((item.child_by_field_name("type") for item in children(node, "variable_declaration")), None)
+
+
+# Names of a side.
+
+
+def surface(files: Files) -> Surface:
+    """All visible types and members of one side."""
+    found = Surface()
+    exported = {unit for file in files.values() if "module" in file.facts.flags for unit in file.facts.stars}
+    for path, file in sorted(files.items()):
+        if _NOT_API.search(path) or "module" in file.facts.flags:
+            continue
+        found.files.add(path)
+        if file.facts.unit:
+            found.units.setdefault(file.facts.unit, path)
+        if not exported or file.facts.unit in exported:
+            for fact in file.facts.names:
+                _put(found, ".".join(filter(None, (file.facts.unit, fact.name))), fact, path, None)
+    for name, thing in list(found.names.items()):
+        if thing.kind in _TYPES.values():
+            _inherit(found, name, thing)
+    return found
+
+
+def _put(found: Surface, name: str, fact: Fact, path: str, owner: Thing | None) -> None:
+    if not {"public", "protected"} & set(fact.flags):
+        if name not in found.names:
+            found.hidden.add(name)
+        return
+    known = found.names.get(name)
+    found.hidden.discard(name)
+    thing = Thing.of(fact, path, name)
+    thing.owner = owner
+    if known is not None and known.kind == fact.kind:
+        if fact.params is not None:
+            known.overloads.append(fact)
+        thing = known  # overloads, and the parts of a partial type
+    else:
+        found.names[name] = thing
+        if owner is not None:
+            owner.members[name.rpartition(".")[2]] = thing
+    for member in fact.members:
+        _put(found, f"{name}.{member.name}", member, path, thing)
+
+
+def _inherit(found: Surface, name: str, thing: Thing, depth: int = 0) -> None:
+    """Members and further bases that the bases of the repository give; a base outside leaves the type open."""
+    for base in thing.fact.bases if depth < 10 else ():
+        plain = base.partition("<")[0]
+        unit = name.rpartition(".")[0]
+        candidates = (plain, f"{unit}.{plain}", f"{unit.rpartition('.')[0]}.{plain}", f"{name}.{plain}")
+        full = next((one for one in candidates if one in found.names), None)
+        if full is None:
+            thing.flags |= set() if plain in ("Object", "Comparable", "Serializable") else {"open"}
+            continue
+        above = found.names[full]
+        _inherit(found, full, above, depth + 1)
+        brought = {plain, *(item.partition("<")[0] for item in above.fact.bases)}
+        thing.flags |= {f"is {item.rpartition('.')[2]}" for item in brought} | (above.flags & {"open"})
+        for leaf, member in above.members.items():
+            if member.kind != "constructor":
+                thing.members.setdefault(leaf, member)
+                found.names.setdefault(f"{name}.{leaf}", member)

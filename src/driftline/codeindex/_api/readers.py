@@ -1,0 +1,124 @@
+"""Which reader and which surface belong to a language, and what the files say that describe a package."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driftline.codeindex._api import go, namespaced, plain, python, rust, script
+from driftline.codeindex._api.compare import Reading
+from driftline.codeindex._api.model import Fact, FileFacts, Files, Surface
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MANIFEST_LANGUAGES = frozenset(("json", "toml", "gomod"))
+_PACKAGE_JSON = ("name", "version", "private", "exports", "types", "typings", "module", "main")
+_TABLES = ("package", "lib", "project", "accepted", "levels")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Languages whose files make one surface."""
+
+    languages: tuple[str, ...]
+    surface: Callable[[Files], Surface]
+    reading: Reading
+    separator: str = "."
+
+
+FAMILIES = (
+    Family(("python",), python.surface, Reading("python", by_keyword=True)),
+    Family(("go", "gomod"), go.surface, Reading("go")),
+    Family(("rust", "toml"), rust.surface, Reading("rust"), "::"),
+    Family(("javascript", "typescript", "tsx", "json"), script.surface, Reading("script", overloads=True)),
+    Family(("java",), namespaced.surface, Reading("java", overloads=True)),
+    Family(("csharp",), namespaced.surface, Reading("csharp", by_keyword=True, overloads=True)),
+    Family(("c", "cpp"), plain.headers, Reading("plain")),
+    Family(("ruby", "bash"), plain.scripts, Reading("plain")),
+)
+
+
+def facts_of(language: str, source: bytes, root: Node | None) -> FileFacts | None:
+    """The facts of a file; None where a language has none."""
+    if language in MANIFEST_LANGUAGES:
+        return _manifest(language, source)
+    if root is None:
+        return None
+    match language:
+        case "python":
+            return python.read(root)
+        case "go":
+            return go.read(root)
+        case "rust":
+            return rust.read(root)
+        case "java" | "csharp":
+            return namespaced.read(root)
+        case "javascript" | "typescript" | "tsx":
+            return script.read(root, language != "javascript")
+    return None
+
+
+def _manifest(language: str, source: bytes) -> FileFacts | None:
+    """What the file of a package says; None for any other data."""
+    kept: dict[str, Any] = {}
+    try:
+        if language == "gomod":
+            lines = (line.split() for line in source.decode().splitlines())
+            kept = dict(words[:2] for words in lines if len(words) > 1 and words[0] == "module")
+        elif language == "json" and b'"name"' in source:
+            value = json.loads(source)
+            kept = {name: value[name] for name in _PACKAGE_JSON if name in value} if isinstance(value, dict) else {}
+        elif language == "toml":
+            tables = tomllib.loads(source.decode())
+            kept = {name: tables[name] for name in _TABLES if name in tables}
+        return FileFacts(manifest=json.loads(json.dumps(kept, default=str))) if kept else None
+    except (ValueError, RecursionError):
+        return None  # told as a parse error of the file itself
+
+
+# What a file on its own makes visible: the mark that definitions carry in a diff.
+
+
+def exported_names(language: str, facts: FileFacts) -> set[str]:
+    """The names of definitions that their file lets others see."""
+    declared = facts.declared if facts.declared is not None and "?" not in facts.declared else None
+    listed = {fact.value for fact in facts.names if fact.kind == "export"}
+    around = facts.unit if language == "csharp" else ""
+    found: set[str] = set()
+    for fact in facts.names:
+        if fact.kind == "impl" or fact.kind == "method":
+            owner = fact.value if fact.kind == "method" else fact.name
+            found |= {f"{owner}.{fact.name}"} if fact.kind == "method" and _is_upper(owner, fact.name) else set()
+            found |= {f"{owner}.{member.name}" for member in fact.members}
+        elif declared is not None:
+            found |= set(_visible(language, fact, "")) if fact.name in declared else set()
+        elif fact.name in listed:
+            found |= {fact.name, *(name for member in fact.members for name in _visible(language, member, fact.name))}
+        else:
+            found |= set(_visible(language, fact, ""))
+    return {f"{around}.{name}" for name in found} if around else found
+
+
+def _is_upper(*names: str) -> bool:
+    return all(name[:1].isupper() for name in names)
+
+
+def _visible(language: str, fact: Fact, above: str) -> Iterator[str]:
+    flags, name = set(fact.flags), fact.name
+    hidden = {
+        "python": name.startswith("_") and not (name.startswith("__") and name.endswith("__")),
+        "go": not _is_upper(name),
+        "rust": "pub" not in flags and not above,
+        "java": not flags & {"public", "protected"},
+        "csharp": not flags & {"public", "protected"},
+    }.get(language, not above and not flags & {"export", "default", "ambient"})
+    if fact.kind in ("import", "export", "use") or (hidden and fact.kind != "mod"):
+        return
+    full = f"{above}.{name}" if above else name
+    yield full.replace("<init>", above.rpartition(".")[2])
+    for member in fact.members:
+        yield from _visible(language, member, full)

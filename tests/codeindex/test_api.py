@@ -1,0 +1,216 @@
+"""Verdicts about the API: the vectors, and what each language's callers can write."""
+
+# ruff: noqa: E501 - one line a case, as far as it goes
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tree_sitter")
+
+from driftline import codeindex
+from driftline.codeindex import ACCEPTED_FILE, ApiReport, accepted_toml, report_github
+from driftline.codeindex._api.model import SURFACE_RULES, FileFacts, SourceFile
+from driftline.codeindex._api.report import compare_files
+from driftline.codeindex._build.extract import extract
+from driftline.codeindex._build.languages import language_of
+from driftline.errors import IndexRefError
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors/api-verdicts.json").read_text())["cases"]
+
+
+def side(files: dict[str, str]) -> dict[str, SourceFile]:
+    found = {}
+    for path, source in files.items():
+        language = language_of(path)
+        name = language.name if language else ""
+        extracted = extract(name, source.encode()) if name else None
+        facts = (extracted.facts if extracted else None) or FileFacts()
+        broken = "unparsed" if extracted and extracted.parse_error else None
+        found[path] = SourceFile(path, name, hashlib.sha1(source.encode()).hexdigest(), facts, broken)
+    return found
+
+
+def compared(before: dict[str, str], after: dict[str, str], *only: str) -> ApiReport:
+    return compare_files(side(before), side(after), ("a", "b"), only)
+
+
+def told(report: ApiReport) -> list[str]:
+    return sorted({f"{change.rule} {change.name}" for change in report.changes if change.level != "patch"})
+
+
+def expected(case: dict[str, Any]) -> list[str]:
+    return sorted(f"{change['rule']} {change['name']}" for change in case["expect"])
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["id"])
+def test_vectors(case: dict[str, Any]) -> None:
+    report = compared(case["before"], case["after"])
+    assert told(report) == expected(case)
+    assert bool(report.breaking) == case["breaks"]
+
+
+def test_the_vectors_have_a_direction() -> None:
+    right = [told(compared(case["after"], case["before"])) == expected(case) for case in VECTORS]
+    assert sum(right) < len(VECTORS) / 2
+
+
+Cases = list[tuple[str, dict[str, str], dict[str, str], list[str]]]
+
+
+def one(path: str, before: str, after: str) -> tuple[dict[str, str], dict[str, str]]:
+    more = {"go.mod": "module m\n"} if path.endswith(".go") else {}
+    return {path: before, **more}, {path: after, **more}
+
+
+JAVA, TS, RUST = "src/main/java/p/A.java", "index.ts", "src/lib.rs"
+CASES: Cases = [
+    # Names that a caller can write.
+    ("py private module", {"pkg/__init__.py": "from ._core import fetch\n__all__ = ['fetch']\n",
+                           "pkg/_core.py": "def fetch(url, proxies=None): ...\n"},
+     {"pkg/__init__.py": "from ._core import fetch\n__all__ = ['fetch']\n", "pkg/_core.py": "def fetch(url): ...\n"},
+     ["parameter-removed pkg.fetch"]),
+    ("py all +=", *one("m.py", "__all__ = ['a']\n__all__ += ['_b']\ndef a(): ...\ndef _b(x): ...\n",
+                       "__all__ = ['a']\n__all__ += ['_b']\ndef a(): ...\ndef _b(): ...\n"), ["parameter-removed m._b"]),
+    ("py all computed", *one("m.py", "def a(): ...\n__all__ = names()\n", "__all__ = names()\n"), ["removed m.a"]),
+    ("py all becomes computed", *one("m.py", "def a(): ...\n__all__ = ['a']\n", "__all__ = names()\n"), ["unresolved m.a"]),
+    ("py star from outside", *one("m.py", "def a(): ...\n", "from os import *\n"), ["unresolved m.a"]),
+    ("py outside base", *one("m.py", "from x import B\nclass A(B):\n    def f(self): ...\n",
+                             "from x import B\nclass A(B): ...\n"), ["base-unresolved m.A.f"]),
+    ("py attrs", *one("m.py", "import attr\n@attr.s\nclass A:\n    _x = attr.ib()\n",
+                      "import attr\n@attr.s\nclass A:\n    _x = attr.ib()\n    y = attr.ib()\n"),
+     ["added m.A.y", "parameter-added-required m.A.__init__"]),
+    ("py in try", *one("m.py", "try:\n    from x import f\nexcept ImportError:\n    def f(a): ...\n",
+                       "try:\n    from x import f\nexcept ImportError:\n    def f(a, b): ...\n"), []),
+    ("data", {"tsconfig.json": '{"a": 1}', ".golangci.yml": "a: 1\n", "Cargo.lock": "", "x.toml": "[a]\nb = 1\n"},
+     {"tsconfig.json": '{"b": 1}', ".golangci.yml": "b: 1\n", "Cargo.lock": "", "x.toml": "[b]\n"}, []),
+    ("java annotation with argument", *one(JAVA, 'package p;\npublic class A { public int f() { return 1; } }\n',
+     'package p;\npublic class A { @Deprecated(since = "2") public int f() { return 1; } }\n'), ["deprecated p.A.f"]),
+    ("java annotated removed", *one(JAVA, 'package p;\npublic class A { @SuppressWarnings("x") public int gone() { return 1; } }\n',
+     "package p;\npublic class A { }\n"), ["removed p.A.gone"]),
+    ("java annotated class", *one(JAVA, 'package p;\n@Ann(x = "(") public class A { public int f() { return 1; } }\n',
+     'package p;\n@Ann(x = "(") public class A { }\n'), ["removed p.A.f"]),
+    ("cs attribute", *one("A.cs", 'namespace N;\npublic class A { [Obsolete("x (y)")] public int F() => 1; }\n',
+                          "namespace N;\npublic class A { }\n"), ["removed N.A.F"]),
+    ("go moved to another file", {"a.go": "package m\n\nfunc F() {}\nfunc G() {}\n", "go.mod": "module m\n"},
+     {"a.go": "package m\n\nfunc F() {}\n", "b.go": "package m\n\nfunc G() {}\n", "go.mod": "module m\n"}, []),
+    ("rust pub in a private mod", *one(RUST, "mod a { pub fn f() {} }\n", "mod a { }\n"), []),
+    ("rust pub use", *one(RUST, "mod a { pub fn f() {} }\npub use a::f;\n", "mod a { pub fn f() {} }\n"), ["removed crate.f"]),
+    # Tokens that break nobody.
+    ("go names", *one("a.go", "package m\n\nfunc F(a int) (int, error) { return 1, nil }\n",
+                      "package m\n\nfunc F(b int) (n int, err error) { return 1, nil }\n"), []),
+    ("go any", *one("a.go", "package m\n\nfunc F(a interface{}, b byte) {}\n", "package m\n\nfunc F(a any, b uint8) {}\n"), []),
+    ("go tag", *one("a.go", 'package m\n\ntype T struct { A int `json:"a"` }\n', "package m\n\ntype T struct { A int }\n"), []),
+    ("rust names", *one(RUST, "pub fn f<'a, T: Clone>(x: &'a T) -> &'a T { x }\n", "pub fn f<'b, U: Clone>(y: &'b U) -> &'b U { y }\n"), []),
+    ("rust derive added", *one(RUST, "pub struct P;\n", "#[derive(Clone)]\npub struct P;\n"), []),
+    ("java words", *one(JAVA, "package p;\npublic interface A { void f(int a); }\n",
+                        "package p;\npublic interface A { public void f(final int b); }\n"), []),
+    ("ts optional parameter", *one(TS, "export function f(a: number): void {}\n", "export function f(b?: number): void {}\n"), []),
+    ("ts union order", *one(TS, "export function f(a: A | B): Array<A> {}\n", "export function f(a: B | A): A[] {}\n"), []),
+    # Fields, variants and members.
+    ("go field", *one("a.go", "package m\n\ntype T struct { A, B int }\n", "package m\n\ntype T struct { A int }\n"), ["removed m.T.B"]),
+    ("go interface method", *one("a.go", "package m\n\ntype I interface { F() }\n", "package m\n\ntype I interface { F(); G() }\n"),
+     ["member-added-required m.I.G"]),
+    ("go build tag", *one("a.go", "//go:build windows || !linux\n\npackage m\n\nfunc F() {}\n",
+                          "//go:build windows || !linux\n\npackage m\n"), []),
+    ("go major version", {"go.mod": "module x.io/m\n", "a/a.go": "package a\n\ntype T struct{}\n\nfunc F() {}\n",
+                          "b.go": "package m\n\nimport \"x.io/m/a\"\n\nfunc G(t a.T) {}\n"},
+     {"go.mod": "module x.io/m/v2\n", "a/a.go": "package a\n\ntype T struct{}\n",
+      "b.go": "package m\n\nimport \"x.io/m/v2/a\"\n\nfunc G(t a.T) {}\n"}, ["module-renamed x.io/m", "removed x.io/m/a.F"]),
+    ("rust field", *one(RUST, "pub struct P { pub a: i32, pub b: i32 }\n", "pub struct P { pub a: i32 }\n"), ["removed crate.P.b"]),
+    ("rust variant", *one(RUST, "pub enum E { A, B(u8) }\n", "pub enum E { A }\n"), ["removed crate.E.B"]),
+    ("rust trait method", *one(RUST, "pub trait T {}\n", "pub trait T { fn g(&self); }\n"), ["member-added-required crate.T.g"]),
+    ("rust macro", *one(RUST, "pub fn f() {}\n", "make!(f);\n"), ["unresolved crate.f"]),
+    ("java record", *one(JAVA, "package p;\npublic record A(int x) { }\n", "package p;\npublic record A(int x, int y) { }\n"),
+     ["added p.A.y", "parameter-added-required p.A.<init>"]),
+    ("java inherited", *one(JAVA, "package p;\npublic class A extends B { public void f() { } }\nclass B { }\n",
+                            "package p;\npublic class A extends C { }\nclass B { }\n"),
+     ["base-added p.A", "base-removed p.A", "base-unresolved p.A.f"]),
+    ("cs property", *one("A.cs", "namespace N { public class A { public int P { get; } internal int Q { get; } } }\n",
+                         "namespace N { public class A { } }\n"), ["removed N.A.P"]),
+    ("ts namespace", *one(TS, "export namespace N { export const f = (a: A): B => a; export const g = (): A => 1; }\n",
+                          "export namespace N { export const f = (a: A, b: A): B => a; }\n"),
+     ["parameter-added-required N.f", "removed N.g"]),
+    ("ts internal", *one(TS, "/** @internal */\nexport function f(): void {}\n", "export const x: A = 1\n"), ["added x"]),
+    ("js", *one("index.js", "exports.f = function (a) {}\nmodule.exports.g = (a, b) => 1\n", "exports.f = function (a, b) {}\n"),
+     ["parameter-added f", "removed g"]),
+    ("ts entry pattern", {"package.json": '{"name": "x", "exports": {"./*": "./dist/*.js"}}', "src/a.ts": "export const k: A = 1\n"},
+     {"package.json": '{"name": "x", "exports": {"./*": "./dist/*.js"}}', "src/a.ts": "export const l: A = 1\n"},
+     ["added x/a.l", "removed x/a.k"]),
+    ("base added", *one("m.py", "class A: ...\nclass B: ...\n", "class A: ...\nclass B(A): ...\n"), ["base-added m.B"]),
+    # What is not known.
+    ("ts broken", *one(TS, "export const K: A = 1\nexport function two(): void {}\n",
+                       "export function one(a: number) { if (a {\nexport const K: A = 1\n"), ["unparsed K"]),
+    ("broken alike", *one("m.py", "def f(:\n", "def f(:\n"), []),
+    ("re-export of a broken file", {"p/__init__.py": "from ._a import f\n", "p/_a.py": "def f(): ...\n"},
+     {"p/__init__.py": "from ._a import f\n", "p/_a.py": "def f(:\n"}, ["unparsed p.f"]),
+    ("other languages", {"a.kt": "fun a() {}", "b.kt": ""}, {"a.kt": "fun b() {}", "b.kt": "x"}, ["out-of-scope .kt"]),
+    ("c", *one("m.h", "int f(int a);\nstatic int g(void);\nint h(int a);\n", "int h(long a);\n"), ["removed f", "unresolved h"]),
+    ("cpp", *one("m.hpp", "class A { int p(); public: int q(); private: int r(); };\n", "class A { };\n"), ["removed A.q"]),
+    ("ruby", *one("m.rb", "class A\n  def f(a)\n  end\n  def h\n  end\n  private\n  def g\n  end\nend\n",
+                  "class A\n  def f(a, b)\n  end\nend\n"), ["removed A.h", "unresolved A.f"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_cases(case: Any) -> None:
+    _, before, after, names = case
+    assert told(compared(before, after)) == names
+
+
+READERS = ("compare", "go", "model", "namespaced", "plain", "python", "readers", "rules", "rust", "script")
+# A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
+KNOWN = (1, "ddbe97f34525")
+
+
+def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:
+    folder = Path(codeindex.__file__).parent / "_api"
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in READERS)
+    digest = hashlib.sha1(sources).hexdigest()[:12]
+    assert (SURFACE_RULES, digest) == KNOWN
+
+
+def test_accepted_breaks_and_versions() -> None:
+    before, after = {"m.py": "def f(a, b): ...\ndef g(): ...\n"}, {"m.py": "def f(a): ...\n"}
+    project = {"pyproject.toml": "[project]\nversion = '0.3.1'\n"}
+    report = compared(before | project, after)
+    assert (report.verdict, report.bump, report.fails()) == ("major", "0.4.0", True)
+    assert report.verdict_line.endswith("suggested: 0.3.1 → 0.4.0")
+    entries = '[[accepted]]\nrule = "removed"\nname = "m.*"\n\n[[accepted]]\nrule = "parameter-removed"\nname = "m.f"\nwhat = "b"\n'
+    accepted = compared(before | project, after | {ACCEPTED_FILE: entries})
+    assert (accepted.fails(), accepted.bump, [change.accepted for change in accepted.changes]) == (
+        False,
+        "0.4.0",
+        [True, True],
+    )
+    again = compared(before, after | {ACCEPTED_FILE: accepted_toml(report)})
+    assert (again.fails(strict=True), again.stale) == (False, ())
+    stale = compared(after, after | {ACCEPTED_FILE: entries})
+    assert ([entry["name"] for entry in stale.stale], stale.fails(), stale.fails(strict=True)) == (
+        ["m.*", "m.f"],
+        False,
+        True,
+    )
+    levels = compared(before, after | {ACCEPTED_FILE: '[levels]\nremoved = "minor"\nparameter-removed = "patch"\n'})
+    assert (levels.verdict, levels.fails()) == ("minor", False)
+    with pytest.raises(IndexRefError, match="no such rule or level"):
+        compared(before, after | {ACCEPTED_FILE: '[levels]\nremove = "minor"\n'})
+
+
+def test_only_a_part() -> None:
+    before = {"a/__init__.py": "def f(): ...\n", "b/__init__.py": "def g(): ...\n"}
+    after = {"a/__init__.py": "", "b/__init__.py": ""}
+    assert told(compared(before, after, "a")) == ["removed a.f"]
+    assert told(compared(before, after, "b/__init__.py", "a.f")) == ["removed a.f", "removed b.g"]
+
+
+def test_nothing_but_unknown_changes_are_not_compatible() -> None:
+    report = compared({"m.py": "def f(): ...\n"}, {"m.py": "def f(:\n"})
+    assert (report.verdict, report.fails(), report.fails(strict=True)) == ("not known", False, True)
+    annotations = "\n".join(report_github(report))
+    assert annotations.startswith("::warning file=m.py,line=1,title=unparsed::m m.py does not parse")
