@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import InputError
+from driftline.payloads import PairingOptions
 from driftline.payloads._captures import capture_pairs, request_key
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
@@ -180,3 +182,124 @@ def test_headers_have_rules_of_their_own(tmp_path, place):
         3: [("$.headers['content-type']", "VALUE_MISMATCH")],
     }
     assert all(row["report"]["warnings"] == [] for row in rows)
+
+
+def answered(size, *, method="GET", url="/users/1", status=200, **content):
+    response = {"status": status, "headers": [], "bodySize": size}
+    response["content"] = {"mimeType": "application/json", "size": size, **content}
+    return {"request": {"method": method, "url": url}, "response": response}
+
+
+def test_an_answer_without_its_body_is_an_error_row(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    har(tmp_path / "old.har", answered(5120), answered(0, url="/empty", status=204), answered(9, method="HEAD"))
+    har(tmp_path / "new.har", answered(77), answered(0, url="/empty", status=204), answered(8, method="HEAD"))
+    first, second, third = capture_pairs([Path("old.har"), Path("new.har")])
+    assert first["error"] == (
+        "the capture has no body, 5,120 bytes were received; the capture has no body, 77 bytes were received"
+    )
+    assert (second["old"]["body"], third["new"]["body"]) == (None, None)
+    assert run(driftline, ["payloads", "pairs", "old.har", "new.har", "-o", "pairs.jsonl"]) == 0
+    assert "1 that cannot be read; 2 of 6 answers have no body" in capfd.readouterr().err
+    batch = ["payloads", "batch", "pairs.jsonl", "--records", "full", "-o", "out", "--summary", "out.md"]
+    assert run(driftline, batch) == 1
+    assert "2 of 6 answers have no body" in capfd.readouterr().err
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["no_body"] == 2
+    assert "2 answers of the captures have no body" in (tmp_path / "out.md").read_text()
+    assert run(driftline, [*batch, "--fail-if", "bodiless > 40%"]) == 0
+    assert run(driftline, [*batch, "--fail-if", "bodiless > 10%"]) == 1
+    assert run(driftline, [*batch, "--fail-if", "different > 0"]) == 1
+
+
+def test_an_aborted_request_has_no_answer(tmp_path):
+    path = har(tmp_path / "x.har", answered(-1, status=0))
+    (record,) = capture_pairs([path, path])
+    assert "status 0" in record["error"]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_attached_bodies_are_read(tmp_path, packed):
+    """Playwright writes bodies beside the HAR file, or both into a zip file."""
+    entries = [
+        answered(9, _file="a.json"),
+        answered(9, url="/lost", _file="lost.json"),
+        answered(9, url="/out", _file="../a.json"),
+    ]
+    captured = json.dumps({"log": {"entries": entries}})
+    path = tmp_path / ("x.zip" if packed else "x.har")
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("har.har", captured)
+            archive.writestr("a.json", '{"n": 1}')
+    else:
+        path.write_text(captured)
+        (tmp_path / "a.json").write_text('{"n": 1}')
+    first, second, third = capture_pairs([path, path])
+    assert first["old"]["body"] == {"n": 1}
+    assert "'lost.json' is not there" in second["error"]
+    assert "outside" in third["error"]
+
+
+def test_pairing_can_be_steered(tmp_path):
+    old = har(
+        tmp_path / "old.har",
+        entry("GET", "/v1/u/1?_=1", '{"n": 1}'),
+        with_header(entry("GET", "/t", '{"n": "de"}'), "Accept-Language", "de"),
+        with_header(entry("GET", "/t", '{"n": "en"}'), "Accept-Language", "en"),
+    )
+    new = har(
+        tmp_path / "new.har",
+        with_header(entry("GET", "/t", '{"n": "en"}'), "accept-language", "en"),
+        with_header(entry("GET", "/t", '{"n": "de"}'), "accept-language", "de"),
+        entry("GET", "/v2/u/1?_=2", '{"n": 1}'),
+    )
+    options = PairingOptions.of(["^/v1/=/v2/"], ["_"], ["Accept-Language"])
+    found = list(capture_pairs([old, new], options=options))
+    assert [record["id"] for record in found] == [
+        "GET /v2/u/1", "GET /t accept-language=de", "GET /t accept-language=en",
+    ]  # fmt: skip
+    assert all(record["old"]["body"] == record["new"]["body"] for record in found)
+
+
+def with_header(made, name, value):
+    made["request"]["headers"] = [{"name": name, "value": value}]
+    return made
+
+
+def form(parameters=None, text=None, kind="application/x-www-form-urlencoded"):
+    made = entry("POST", "/f", "{}")
+    made["request"]["postData"] = {"mimeType": kind, **({"params": parameters} if parameters else {"text": text})}
+    return made
+
+
+def test_forms_pair_by_their_parts(tmp_path):
+    def multipart(boundary, name):
+        parts = f'--{boundary}\r\nContent-Disposition: form-data; name="n"\r\n\r\n{name}\r\n--{boundary}--\r\n'
+        return form(text=parts, kind=f"multipart/form-data; boundary={boundary}")
+
+    listed = [{"name": "a", "value": "1"}, {"name": "b", "value": "x y"}]
+    old = har(tmp_path / "old.har", form(listed), form(text="a=2"), multipart("aa", "one"), multipart("bb", "two"))
+    new = har(
+        tmp_path / "new.har", multipart("cc", "two"), form(text="b=x+y&a=1"), multipart("dd", "one"), form(text="a=2")
+    )
+    found = list(capture_pairs([old, new]))
+    assert len(found) == 4
+    assert not [record for record in found if "missing" in record]
+    assert len({record["id"] for record in found}) == 4
+
+
+@pytest.mark.parametrize("given", ["/v1/", "=x", "(=/v2/", "a=\\9"])
+def test_a_bad_map_of_paths_is_refused(tmp_path, capfd, given):
+    path = str(har(tmp_path / "x.har"))
+    assert run(driftline, ["payloads", "pairs", path, path, "--map-path", given]) == 2
+    assert "--map-path" in capfd.readouterr().err
+
+
+def test_an_endpoint_that_no_pair_has_is_refused(tmp_path, capfd):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"id": 1, "endpoint": "GET /v1/invoices/{id}", "old": {}, "new": {}}\n')
+    arguments = ["payloads", "suggest", str(path), "-o", str(tmp_path / "rules.yaml"), "--endpoint"]
+    assert run(driftline, [*arguments, "GET /v1/invoice/{id}"]) == 2
+    assert "there is 'GET /v1/invoices/{id}'" in capfd.readouterr().err
+    assert not (tmp_path / "rules.yaml").exists()
+    assert run(driftline, [*arguments, "GET /v1/invoices/{id}"]) == 0

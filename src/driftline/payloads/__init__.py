@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         run_batch as run_batch,
     )
     from driftline.payloads._batch.suggest import (
+        endpoints_of as endpoints_of,
         read_accepted as read_accepted,
         read_pairs as read_pairs,
         suggest as suggest,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from driftline.payloads._batch.view import BatchView as BatchView, PlaceRow as PlaceRow, batch_view as batch_view
     from driftline.payloads._captures import (
         Masker as Masker,
+        PairingOptions as PairingOptions,
         capture_pairs as capture_pairs,
         record_line as record_line,
     )

@@ -1,7 +1,8 @@
 """Captured traffic as pairs, from HAR and GoReplay files (payloads §9), and masked values (payloads §10.4).
 
-Requests are the same when method, path, query (in any order) and body (JSON in any order) are; host, scheme and
-fragment do not matter, because Old and New have different addresses. Equal requests pair in order of arrival. A mask is
+Requests are the same when method, path, query (in any order) and body (JSON in any order, forms by their parts) are;
+host, scheme and fragment do not matter, because Old and New have different addresses. Equal requests pair in order of
+arrival. An answer whose body the capture does not have is an error, never an empty body. A mask is
 a token that tells equal from unequal and nothing else. It is keyed (HMAC-SHA256), because a plain hash of an email
 address can be found by trying addresses.
 
@@ -22,11 +23,12 @@ import io
 import json
 import re
 import secrets
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -57,11 +59,76 @@ _MESSAGES = {
     "DATETIME_EXCEEDED": "Time difference exceeds the tolerance",
 }
 
-RequestKey = tuple[str, str, tuple[tuple[str, str], ...], str]
+_FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+Names = tuple[tuple[str, str], ...]
+
+
+class RequestKey(NamedTuple):
+    """What makes two requests the same."""
+
+    method: str
+    path: str
+    query: Names = ()
+    body: str = ""  # a digest
+    headers: Names = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairingOptions:
+    """How requests of Old find those of New where method, path, query and body alone do not pair them."""
+
+    paths: tuple[tuple[re.Pattern[str], str], ...] = ()  # patterns and what replaces them in Old's paths
+    dropped_query: frozenset[str] = frozenset()
+    headers: tuple[str, ...] = ()  # of the request, lower case
+
+    @classmethod
+    def of(cls, paths: Iterable[str], dropped_query: Iterable[str], headers: Iterable[str]) -> PairingOptions:
+        """Options as the command line has them; a path is `PATTERN=REPLACEMENT`."""
+        found = tuple(map(_path_option, paths))
+        return cls(found, frozenset(dropped_query), tuple(sorted(name.lower() for name in headers)))
+
+    def key(self, request: Request, *, is_old: bool) -> RequestKey:
+        """The key of a request."""
+        found = request_key(request.method, request.url, request.body, request.kind)
+        path = found.path
+        for pattern, replacement in self.paths if is_old else ():
+            path = pattern.sub(replacement, path)
+        query = tuple(pair for pair in found.query if pair[0] not in self.dropped_query)
+        headers = tuple((name, request.headers[name]) for name in self.headers if name in request.headers)
+        return found._replace(path=path, query=query, headers=headers)
+
+
+def _path_option(text: str) -> tuple[re.Pattern[str], str]:
+    pattern, separator, replacement = text.rpartition("=")
+    if not separator or not pattern:
+        raise bad_flag("--map-path", text, "write it like '^/v1/=/v2/', a pattern and what replaces it in Old's paths")
+    try:
+        found = re.compile(pattern)
+        found.sub(replacement, "")
+    except (re.error, IndexError) as error:
+        raise bad_flag("--map-path", text, f"not a pattern with its replacement ({error})") from None
+    return found, replacement
+
+
+class Request(NamedTuple):
+    """What tells requests apart; a body is text, bytes, or the parts of a form."""
+
+    method: str
+    url: str
+    body: str | bytes | list[FormPart] = b""
+    kind: str = ""  # the content type, with its parameters
+    headers: Mapping[str, str] = {}
+
+
+FormPart = tuple[str, str, str]  # name, name of the file, value (a digest for a file of a multipart body)
 
 
 class CaptureError(ValueError):
     """A message that cannot be read; the others still can."""
+
+
+class NoBodyError(CaptureError):
+    """The capture does not have the body of an answer."""
 
 
 @dataclass(slots=True)
@@ -80,22 +147,26 @@ class Exchange(NamedTuple):
     response: Response | None
     problem: str | None = None
     arrival: str = ""  # GoReplay's id of a request, which tells equal ones apart
+    has_body: bool = True  # False where the answer had one that the capture does not have
 
     @property
     def endpoint(self) -> str:
         """Method and path, with placeholders for parts that name one thing."""
-        parts = ["{id}" if _NAMES_ONE.fullmatch(part) else part for part in self.key[1].split("/")]
-        return f"{self.key[0]} {'/'.join(parts)}"
+        parts = ["{id}" if _NAMES_ONE.fullmatch(part) else part for part in self.key.path.split("/")]
+        return f"{self.key.method} {'/'.join(parts)}"
 
 
-def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Json]]:
+def capture_pairs(
+    paths: Iterable[Path], limit: int | None = None, options: PairingOptions | None = None
+) -> Iterator[dict[str, Json]]:
     """The records of one GoReplay file, or of a HAR file of Old and one of New, in order of arrival."""
     most = EngineConfig().max_payload_bytes if limit is None else limit
+    pairing = options or PairingOptions()
     given = list(paths)
     if len(given) == 1:
-        old, new = read_gor(given[0], most)
+        old, new = read_gor(given[0], most, pairing)
     else:
-        old, new = (list(read_har(path, most)) for path in given)
+        old, new = (list(read_har(path, most, pairing, is_old=at == 0)) for at, path in enumerate(given))
     waiting: dict[tuple[RequestKey, str], list[Exchange]] = {}
     for exchange in reversed(new):
         waiting.setdefault((exchange.key, exchange.arrival), []).append(exchange)
@@ -112,14 +183,16 @@ def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[d
 def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Json]:
     first = old or new
     assert first is not None
-    method, path, query, body = first.key
+    method, path, query, body, headers = first.key
     name = f"{method} {path}" + (f"?{'&'.join(f'{key}={value}' for key, value in query)}" if query else "")
     name += f" {body[:8]}" if body else ""
+    name += "".join(f" {header}={value}" for header, value in headers)
     seen[name] = seen.get(name, 0) + 1
     record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": first.endpoint}
     problems = [one.problem for one in (old, new) if one is not None and one.problem is not None]
     if problems:
-        return {**record, "error": "; ".join(problems)}
+        lacking = sum(not one.has_body for one in (old, new) if one is not None)
+        return {**record, "error": "; ".join(problems), **({"no_body": lacking} if lacking else {})}
     for side, exchange in (("old", old), ("new", new)):
         if exchange is None or exchange.response is None:
             record["missing"] = side
@@ -134,12 +207,35 @@ def record_line(record: dict[str, Json]) -> bytes:
     return to_json_bytes(record) + b"\n"
 
 
-def request_key(method: str, url: str, body: str | bytes = b"") -> RequestKey:
-    """What makes two requests the same."""
+def request_key(method: str, url: str, body: str | bytes | list[FormPart] = b"", kind: str = "") -> RequestKey:
+    """What makes two requests the same; `kind` is the content type of the body."""
     address = urlsplit(url)
     query = tuple(sorted(parse_qsl(address.query, keep_blank_values=True)))
-    data = body.encode() if isinstance(body, str) else body
-    return (method.upper(), address.path or "/", query, _digest(data))
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    parts = data if isinstance(data, list) else form_parts(data, kind)
+    data = data if parts is None else json.dumps(sorted(parts)).encode()
+    assert isinstance(data, bytes)
+    return RequestKey(method.upper(), address.path or "/", query, _digest(data))
+
+
+def form_parts(data: bytes, kind: str) -> list[FormPart] | None:
+    """The parts of a form, whatever their order and the boundary between them; None where a body is no form."""
+    name, _, parameters = kind.partition(";")
+    if name.strip().lower() == _FORM and data:
+        pairs = parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True)
+        return [(field, "", value) for field, value in pairs]
+    boundary = re.search(r'boundary="?([^";]+)', parameters)
+    if name.strip().lower() != _MULTIPART or boundary is None:
+        return None
+    parts = []
+    for part in data.split(b"--" + boundary[1].encode("latin-1", "replace"))[1:]:
+        head, separator, content = part.replace(b"\r\n", b"\n").partition(b"\n\n")
+        if separator:
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', head.decode("utf-8", "replace")))
+            content = content.removesuffix(b"\n")
+            value = hashlib.sha256(content).hexdigest() if "filename" in labels else content.decode("utf-8", "replace")
+            parts.append((labels.get("name", ""), labels.get("filename", ""), value))
+    return parts
 
 
 def _digest(data: bytes) -> str:
@@ -200,6 +296,8 @@ def _inflated(data: bytes, limit: int) -> bytes:
 
 
 def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> Response:
+    if status == 0:
+        raise CaptureError("the capture has no answer: status 0, the request was blocked or aborted")
     return Response(status, headers, decoded_body(data, headers, limit))
 
 
@@ -207,27 +305,81 @@ def _tried(key: RequestKey, make: Any, arrival: str = "") -> Exchange:
     try:
         return Exchange(key, make(), None, arrival)
     except (CaptureError, PayloadError) as error:
-        return Exchange(key, None, str(error), arrival)
+        return Exchange(key, None, str(error), arrival, not isinstance(error, NoBodyError))
 
 
 # HAR files.
-def read_har(path: Path, limit: int) -> Iterator[Exchange]:
-    """The exchanges of a HAR file, in order of arrival."""
-    with open_bytes(path) as stream:
-        content = parse_json(stream.read(), path.name)
-    entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
-    if not isinstance(entries, list):
-        raise InputError(f"{path} is not a HAR file: log.entries is missing", code="invalid_input", path=str(path))
-    for number, entry in enumerate(entries):
+def read_har(path: Path, limit: int, options: PairingOptions, *, is_old: bool) -> Iterator[Exchange]:
+    """The exchanges of a HAR file, or of the one in a zip file, in order of arrival."""
+    with _HarFiles(path) as files:
+        content = parse_json(files.main(), path.name)
+        entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            raise InputError(f"{path} is not a HAR file: log.entries is missing", code="invalid_input", path=str(path))
+        for number, entry in enumerate(entries):
+            try:
+                key = options.key(_har_request(entry["request"]), is_old=is_old)
+                response = entry["response"]
+                status, headers = int(response["status"]), _har_headers(response)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                message = f"{path}: entry {number} lacks {error}"
+                raise InputError(message, code="invalid_input", path=str(path)) from None
+            yield _tried(
+                key,
+                lambda s=status, h=headers, r=response, m=key.method: _response(
+                    s, h, _har_body(r, h, files, limit) if s and m != "HEAD" else b"", limit
+                ),
+            )
+
+
+class _HarFiles:
+    """A HAR file and the bodies that are attached to it: files in its folder, or beside it in a zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._zip: zipfile.ZipFile | None = None
+
+    def __enter__(self) -> _HarFiles:
+        if self._path.is_file() and zipfile.is_zipfile(self._path):
+            self._zip = zipfile.ZipFile(self._path)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._zip is not None:
+            self._zip.close()
+
+    def main(self) -> bytes:
+        """The HAR file itself."""
+        if self._zip is None:
+            with open_bytes(self._path) as stream:
+                return stream.read()
+        names = sorted(name for name in self._zip.namelist() if name.endswith(".har"))
+        if not names:
+            raise InputError(f"{self._path} has no .har file in it", code="invalid_input", path=str(self._path))
+        return self._zip.read(names[0])
+
+    def attached(self, name: str, limit: int) -> bytes:
+        """An attached body; no more than a byte beyond the limit is read."""
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts:
+            raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
         try:
-            request, response = entry["request"], entry["response"]
-            posted = (request.get("postData") or {}).get("text") or ""
-            key = request_key(request["method"], request["url"], posted)
-            status, headers = int(response["status"]), _har_headers(response)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            message = f"{path}: entry {number} lacks {error}"
-            raise InputError(message, code="invalid_input", path=str(path)) from None
-        yield _tried(key, lambda s=status, h=headers, r=response: _response(s, h, _har_body(r, h), limit))
+            with self._zip.open(name) if self._zip is not None else (self._path.parent / place).open("rb") as stream:
+                return stream.read(limit + 1)
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+            raise NoBodyError(f"the capture has no body: the attached file {name!r} is not there") from None
+
+
+def _har_request(request: dict[str, Any]) -> Request:
+    posted = request.get("postData") or {}
+    kind, parameters, text = str(posted.get("mimeType") or ""), posted.get("params"), posted.get("text") or ""
+    if parameters and not text:
+        names = ("name", "fileName", "value")
+        body: Any = [tuple(str(part.get(name) or "") for name in names) for part in parameters]
+    else:
+        body = text
+    headers = {str(one["name"]).lower(): str(one["value"]) for one in request.get("headers") or []}
+    return Request(request["method"], request["url"], body, kind or headers.get("content-type", ""), headers)
 
 
 def _har_headers(response: dict[str, Any]) -> dict[str, str]:
@@ -241,10 +393,15 @@ def _har_headers(response: dict[str, Any]) -> dict[str, str]:
     return headers
 
 
-def _har_body(response: dict[str, Any], headers: dict[str, str]) -> bytes:
+def _har_body(response: dict[str, Any], headers: dict[str, str], files: _HarFiles, limit: int) -> bytes:
     content = response.get("content") or {}
     text = content.get("text") or ""
-    if content.get("encoding") == "base64":
+    received = next((size for size in (content.get("size"), response.get("bodySize")) if _is_count(size)), 0)
+    if not text and content.get("_file"):
+        data = files.attached(str(content["_file"]), limit)
+    elif not text and received:
+        raise NoBodyError(f"the capture has no body, {received:,} bytes were received")
+    elif content.get("encoding") == "base64":
         try:
             data = base64.b64decode(text, validate=False)
         except (binascii.Error, ValueError) as error:
@@ -256,8 +413,12 @@ def _har_body(response: dict[str, Any], headers: dict[str, str]) -> bytes:
     return data
 
 
+def _is_count(size: object) -> bool:
+    return isinstance(size, int | float) and size > 0
+
+
 # GoReplay files.
-def read_gor(path: Path, limit: int) -> tuple[list[Exchange], list[Exchange]]:
+def read_gor(path: Path, limit: int, options: PairingOptions) -> tuple[list[Exchange], list[Exchange]]:
     """The exchanges of Old and of New in a GoReplay file: requests (1), original (2) and replayed responses (3)."""
     with open_bytes(path) as stream:
         records = stream.read().split(_GOR_END)
@@ -271,26 +432,33 @@ def read_gor(path: Path, limit: int) -> tuple[list[Exchange], list[Exchange]]:
         if len(words) < 2 or words[0] not in ("1", "2", "3"):
             raise InputError(f"{path} is not a GoReplay file: {head[:40]!r}", code="invalid_input", path=str(path))
         if words[0] == "1":
-            requests[words[1]] = _gor_request(message)
+            requests[words[1]] = options.key(_gor_request(message), is_old=True)
         else:
-            key = requests.get(words[1], ("", words[1], (), ""))
-            sides[words[0]][words[1]] = _tried(key, lambda m=message: _gor_response(m, limit), words[1])
+            key = requests.get(words[1], RequestKey("", words[1]))
+            has_body = key.method != "HEAD"
+            sides[words[0]][words[1]] = _tried(
+                key, lambda m=message, h=has_body: _gor_response(m, limit, has_body=h), words[1]
+            )
     return list(sides[_OLD_RESPONSE].values()), list(sides[_NEW_RESPONSE].values())
 
 
-def _gor_request(message: bytes) -> RequestKey:
+def _gor_request(message: bytes) -> Request:
     start, headers, body = _http_message(message)
     words = start.split()
     with suppress(CaptureError):  # a damaged body still tells requests apart
         body = _unchunked(body, headers)
-    return request_key(words[0] if words else "", words[1] if len(words) > 1 else "/", body)
+    method, url = words[0] if words else "", words[1] if len(words) > 1 else "/"
+    return Request(method, url, body, headers.get("content-type", ""), headers)
 
 
-def _gor_response(message: bytes, limit: int) -> Response:
+def _gor_response(message: bytes, limit: int, *, has_body: bool) -> Response:
     start, headers, body = _http_message(message)
     words = start.split()
     if len(words) < 2 or not words[1].isdigit():
         raise CaptureError(f"the answer begins with {start[:40]!r}")
+    length = headers.get("content-length", "")
+    if not body and length.isdigit() and int(length) and has_body and words[1] != "304":
+        raise NoBodyError(f"the capture has no body, {int(length):,} bytes were received")
     return _response(int(words[1]), headers, _unchunked(body, headers), limit)
 
 

@@ -121,6 +121,8 @@ def _tell(totals: BatchTotals, output: str) -> None:
     if not sys.stdout.isatty():
         line = f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}"
         click.echo(line, err=True)
+        if totals.answers_without_body is not None:
+            click.echo(totals.answers_without_body, err=True)
         return
     from driftline.cli._terminal import stdout_console
     from driftline.cli._views import print_batch
@@ -201,32 +203,50 @@ _PAIRS_EPILOG = """\b
 Examples:
   driftline payloads pairs old.har new.har -o pairs.jsonl
   driftline payloads pairs traffic.gor -o pairs.jsonl
+  driftline payloads pairs old.zip new.zip --map-path '^/v1/=/v2/' --drop-query _ -o pairs.jsonl
   driftline payloads batch pairs.jsonl --records full -o out
 
 OLD and NEW are HAR files of the same requests against both versions; a .gor file of GoReplay has both answers (record
-it with --output-http-track-response). Requests pair by method, path, query and body, equal ones in order of arrival;
-what has no partner becomes a MISSING_PARTNER difference in the batch.
+it with --output-http-track-response). Requests pair by method, path, query and body (forms by their parts), equal ones
+in order of arrival; what has no partner becomes a MISSING_PARTNER difference in the batch. An answer whose body was not
+captured becomes a failed pair; a zip file or a folder with Playwright's attached bodies has them.
 """
 
 
 @click.command(epilog=_PAIRS_EPILOG)
 @click.argument("captures", nargs=-1, required=True, metavar="OLD.har NEW.har | FILE.gor")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
-def pairs(captures: tuple[str, ...], output: str | None) -> None:
+@click.option("--map-path", multiple=True, metavar="PATTERN=NEW", help="Replace a pattern in Old's paths.")
+@click.option("--drop-query", multiple=True, metavar="NAME", help="A query parameter to leave out.")
+@click.option("--key-header", multiple=True, metavar="NAME", help="A request header that must be equal.")
+def pairs(
+    captures: tuple[str, ...],
+    output: str | None,
+    map_path: tuple[str, ...],
+    drop_query: tuple[str, ...],
+    key_header: tuple[str, ...],
+) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
     from driftline.core import open_output, write_all
-    from driftline.payloads import capture_pairs, record_line
+    from driftline.payloads import PairingOptions, capture_pairs, record_line
 
     if len(captures) > 2:
         raise click.UsageError("give two HAR files or one GoReplay file")
-    found = missing = failed = 0
+    options = PairingOptions.of(map_path, drop_query, key_header)
+    counts = dict.fromkeys(("pairs", "missing", "error", "no_body"), 0)
     with open_output(output, captures) as out:
-        for record in capture_pairs(map(Path, captures)):
-            found += 1
-            missing += "missing" in record
-            failed += "error" in record
+        for record in capture_pairs(map(Path, captures), options=options):
+            counts["pairs"] += 1
+            counts["missing"] += "missing" in record
+            counts["error"] += "error" in record
+            counts["no_body"] += int(str(record.get("no_body", 0)))
             write_all(out, record_line(record))
-    click.echo(f"{found} pairs, {missing} without a partner, {failed} that cannot be read", err=True)
+    noun = "pair" if counts["pairs"] == 1 else "pairs"
+    line = f"{counts['pairs']} {noun}, {counts['missing']} without a partner, {counts['error']} that cannot be read"
+    if counts["no_body"]:
+        answers = 2 * counts["pairs"] - counts["missing"]
+        line += f"; {counts['no_body']:,} of {answers:,} answers have no body"
+    click.echo(line, err=True)
 
 
 _INFER_EPILOG = """\b
@@ -319,6 +339,8 @@ def suggest(
     if target is not None and (output is not None or schema is not None):
         raise click.UsageError("--apply names the schema that is read and changed: leave out --schema and -o")
     base = schema or (target if target is not None and Path(target).exists() else None)
+    if endpoint is not None:
+        _check_endpoint(pairs, endpoint)
     found = suggest_file(pairs, noise, Path(base) if base is not None else None, root, endpoint)
     words = wanted or ("preserving",)
     chosen = read_accepted(found, words)
@@ -341,6 +363,19 @@ def suggest(
         # In a file the others are comments; on a terminal their ids are printed.
         ids = "\n".join(f"  --accept {shlex.quote(one.id)}   {one.why}" for one in waiting)
         click.echo(f"for you to decide:\n{ids}", err=True)
+
+
+def _check_endpoint(pairs: str, endpoint: str) -> None:
+    """A name that no pair has is a typo: without pairs there is nothing to suggest."""
+    import difflib
+
+    from driftline.payloads import endpoints_of
+
+    known = endpoints_of(pairs)
+    if endpoint not in known:
+        near = difflib.get_close_matches(endpoint, known, 1) or sorted(known)[:3]
+        which = f"; there is {', '.join(map(repr, near))}" if near else "; no pair names an endpoint"
+        raise click.UsageError(f"no pair has the endpoint {endpoint!r}{which}")
 
 
 def _written(

@@ -171,6 +171,7 @@ def summary_markdown(result: BatchResult, reasons: Sequence[str] = ()) -> str:
         "",
         f"{summary['pairs']} pairs: {summary['matched']} match, {summary['mismatched']} differ, "
         f"{summary['failed']} could not be compared. Gate {verdict}.",
+        *([f"{summary['no_body']} answers of the captures have no body."] if summary.get("no_body") else []),
         "",
     ]
     if summary["endpoints"]:

@@ -140,6 +140,7 @@ class Record(msgspec.Struct, array_like=True):
     new: bytes | msgspec.Raw | None = None
     problem: str | None = None
     line: int | None = None  # of its file, from 1; a row for Parquet
+    no_body: int = 0  # answers whose bodies the capture does not have
 
 
 class _Pair(msgspec.Struct):
@@ -149,6 +150,7 @@ class _Pair(msgspec.Struct):
     endpoint: str | None = None
     missing: str | None = None  # the side that a capture does not have
     error: str | None = None  # why a capture could not be read
+    no_body: int = 0
 
 
 class _RawPair(msgspec.Struct):
@@ -224,7 +226,8 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
 def _pair_record(pair: _Pair) -> Record:
     old, new = pair.old, pair.new
     if pair.error is not None:
-        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem=pair.error))
+        problem, lacking = pair.error, pair.no_body
+        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem=problem, no_body=lacking))
     if pair.missing == "new" and not isinstance(old, msgspec.UnsetType):
         return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, old))
     if pair.missing == "old" and not isinstance(new, msgspec.UnsetType):

@@ -279,6 +279,12 @@ def read_pairs(
                 yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
 
 
+def endpoints_of(path: str | Path) -> set[str]:
+    """The endpoints that the pairs of a file name."""
+    job = BatchJob((open_source(path, "pairs"),), {})
+    return {record.endpoint for split in splits_of(job) for record in records_of(job, split) if record.endpoint}
+
+
 def _body(value: Any) -> Any:
     is_answer = isinstance(value, dict) and value.keys() == {"status", "headers", "body"}
     return value["body"] if is_answer else value

@@ -3,7 +3,7 @@
 Totals of parts can be added in any order; first and last ids and samples go by the order of ids.
 
 >>> conditions = parse_conditions(["different > 1%"])
->>> fails({"pairs": 100, "matched": 99, "different": 1, "failed": 0, "missing": 0}, conditions)
+>>> fails({"pairs": 100, "matched": 99, "different": 1, "failed": 0, "missing": 0, "bodiless": 0}, conditions)
 []
 """
 
@@ -28,7 +28,7 @@ GroupKey = tuple[str, str, str, str, str]
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
-NAMES = ("pairs", "matched", "different", "failed", "missing")
+NAMES = ("pairs", "matched", "different", "failed", "missing", "bodiless")
 _FAILED = parse_threshold("failed > 0")
 _SIGNS = (">", ">=", "<", "<=")
 _ALIAS = "x-migration-alias"
@@ -94,6 +94,8 @@ class BatchTotals:
     mismatched: int = 0
     failed: int = 0
     missing: int = 0
+    bodiless: int = 0  # failed pairs with an answer whose body the capture does not have
+    no_body: int = 0  # such answers
     endpoints: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
     groups: dict[GroupKey, Group] = field(default_factory=dict)
@@ -133,6 +135,8 @@ class BatchTotals:
     def add_failure(self, pair: Record, key: SortKey, code: str, message: str) -> None:
         """Count one pair that could not be compared; the first ones are stored."""
         self.failed += 1
+        self.bodiless += pair.no_body > 0
+        self.no_body += pair.no_body
         self._count(pair.endpoint or "", "failed")
         if len(self.failures) < MOST_FAILURES:
             row = {"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, "code": code, "message": message}
@@ -147,6 +151,8 @@ class BatchTotals:
         self.mismatched += other.mismatched
         self.failed += other.failed
         self.missing += other.missing
+        self.bodiless += other.bodiless
+        self.no_body += other.no_body
         for name, counts in other.endpoints.items():
             for what, count in counts.items():
                 self.endpoints.setdefault(name, dict.fromkeys(counts, 0))[what] += count
@@ -188,7 +194,14 @@ class BatchTotals:
             "different": self.mismatched,
             "failed": self.failed,
             "missing": self.missing,
+            "bodiless": self.bodiless,
         }
+
+    @property
+    def answers_without_body(self) -> str | None:
+        """How many answers of captures have no body, as text; None where all have one."""
+        answers = 2 * self.counts()["pairs"] - self.missing
+        return f"{self.no_body:,} of {answers:,} answers have no body" if self.no_body else None
 
     def reasons(self, conditions: list[Threshold]) -> list[str]:
         """Why the batch fails; without conditions every difference and every failed pair is a reason."""
@@ -208,6 +221,7 @@ class BatchTotals:
             "mismatched": self.mismatched,
             "failed": self.failed,
             "missing": self.missing,
+            **({"no_body": self.no_body} if self.no_body else {}),
             "by_endpoint": {name: count for name, count in sorted(self.compared.items()) if name},
             "endpoints": dict(sorted(self.endpoints.items())),
         }
@@ -237,7 +251,8 @@ def _bad(text: str, reason: str) -> PayloadError:
 def fails(totals: Mapping[str, int], conditions: list[Threshold]) -> list[str]:
     """Why a batch fails, as messages; empty where it passes. Raises where there was nothing to compare.
 
-    Without conditions any difference fails. A pair that could not be compared fails unless a condition names `failed`.
+    Without conditions any difference fails. A pair that could not be compared fails unless a condition names `failed`,
+    or `bodiless` where the capture lacks a body.
     """
     if not totals["pairs"]:
         raise PayloadError("there are no pairs to compare", details={"reason": "no pairs"})
@@ -246,6 +261,8 @@ def fails(totals: Mapping[str, int], conditions: list[Threshold]) -> list[str]:
     if not any(condition.count == "failed" for condition in conditions):
         conditions = [*conditions, _FAILED]
     counts = {**totals, "total": totals["pairs"]}
+    if any(condition.count == "bodiless" for condition in conditions):
+        counts["failed"] -= counts["bodiless"]
     return [condition.describe(counts) for condition in conditions if condition.is_exceeded(counts)]
 
 
