@@ -14,6 +14,7 @@ import os
 import sqlite3
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,12 +102,12 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, plain: Path) -> None:
         ("nothing.csv", "not_found"),
         ("none-*.csv", "not_found"),
         ("empty", "is_a_directory"),
-        ("a.db", "missing_table_name"),
+        ("two.db", "missing_table_name"),
     ],
 )
 def test_what_cannot_be_opened(tmp_path: Path, plain: Path, given: str, code: str) -> None:
     (tmp_path / "empty").mkdir()
-    sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (id)")
+    sqlite3.connect(tmp_path / "two.db").executescript("CREATE TABLE t (id); CREATE TABLE u (id);")
     with pytest.raises(DriftlineError) as caught:
         events(tmp_path / given, plain)
     assert caught.value.code == code
@@ -289,15 +290,40 @@ def test_standard_input_is_one_side_only() -> None:
         events("-", "-")
 
 
+def zipped(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in names:
+            archive.writestr(name, A)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["bz2", "xz", "zip"])
+def test_other_compressions_are_read(tmp_path: Path, plain: Path, kind: str) -> None:
+    data = {"bz2": bz2.compress(A.encode()), "xz": lzma.compress(A.encode()), "zip": zipped("inner.csv")}[kind]
+    for name in (f"a.csv.{kind}", "named-wrongly.csv"):
+        (tmp_path / name).write_bytes(data)
+        (event,) = changed(events(tmp_path / name, plain, key="id"))
+        assert event["delta"] == {"v": {"from": "b", "to": "c"}}
+    (tmp_path / f"cut.csv.{kind}").write_bytes(data[:-12])
+    with pytest.raises(DriftlineError) as caught:
+        events(tmp_path / f"cut.csv.{kind}", plain)
+    assert caught.value.code == "corrupt_compression"
+
+
+def test_a_header_that_begins_like_bzip2_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("BZh91,v\n1,2\n")
+    (tmp_path / "b.csv").write_text("BZh91,v\n1,3\n")
+    assert [event["type"] for event in events(tmp_path / "a.csv", tmp_path / "b.csv", key=["BZh91"])][1] == "changed"
+
+
 @pytest.mark.parametrize(
     ("name", "start", "remedy"),
     [
-        ("a.xlsx", b"PK\x03\x04", "Excel workbook: save the sheet as CSV"),
-        ("a.zip", b"PK\x03\x04", "ZIP archive: unpack it first"),
-        ("a.csv", b"PK\x03\x04", "ZIP archive"),
-        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel"),
-        ("a.csv.bz2", bz2.compress(b"id\n1\n"), "bzip2"),
-        ("a.csv.xz", lzma.compress(b"id\n1\n"), "xz"),
+        ("a.zip", zipped("a.csv", "b.csv"), "ZIP archive of 2 files .a.csv, b.csv.: unpack it and name one"),
+        ("a.csv", zipped(), "ZIP archive of 0 files"),
+        ("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel"),
+        ("a.csv", b"7z\xbc\xaf\x27\x1c", "7-Zip"),
     ],
 )
 def test_what_nobody_can_read_is_refused_with_a_remedy(

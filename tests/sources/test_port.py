@@ -76,9 +76,20 @@ def write_hive(folder: Path) -> str:
     return str(folder / "t")
 
 
+def write_duckdb(folder: Path) -> str:
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb, the extra duckdb")
+    columns = [pa.array(column) for column in zip(*ROWS, strict=True)]
+    table = pa.Table.from_arrays(columns, list(NAMES))
+    with duckdb.connect(str(folder / "t.duckdb")) as database:
+        database.register("rows", table)
+        database.execute('CREATE TABLE "t 1" AS SELECT * FROM rows')
+    return f"{folder / 't.duckdb'}::t 1"
+
+
 WRITERS = {
     "arrow": write_arrow,
     "delta": write_delta,
+    "duckdb": write_duckdb,
     "hive": write_hive,
     "csv": write_csv,
     "jsonl": write_jsonl,
@@ -88,7 +99,8 @@ WRITERS = {
 
 
 def test_every_format_is_asked_here() -> None:
-    asked_elsewhere = {"postgresql", "iceberg"}  # test_postgresql, test_iceberg: they need a server, a catalog
+    # test_postgresql, test_iceberg: they need a server, a catalog. A workbook has no empty text, only empty cells.
+    asked_elsewhere = {"postgresql", "iceberg", "workbook"}
     assert {one.name for one in FORMATS} == set(WRITERS) | asked_elsewhere
 
 
@@ -100,7 +112,7 @@ def test_header_splits_rows_and_fingerprint(tmp_path: Path, name: str) -> None:
         assert source.format == name
         assert source.header("A") == NAMES
         assert source.typed == (name != "csv")
-        assert (source.types() is None) == (name not in ("parquet", "arrow", "delta", "hive"))
+        assert (source.types() is None) == (name not in ("parquet", "arrow", "delta", "duckdb", "hive"))
         side = source.lay_out("A", 20, workspace)
         assert side.header == NAMES
         assert side.expected_rows > 0

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         missing_extra as missing_extra,
     )
     from driftline.core._files import (
+        COMPRESSION_BYTES as COMPRESSION_BYTES,
         STANDARD_OUTPUT as STANDARD_OUTPUT,
         AnyPath as AnyPath,
         StrPath as StrPath,

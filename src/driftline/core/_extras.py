@@ -87,6 +87,8 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "obstore": ("cloud", "files in object stores need"),
     "pyiceberg": ("iceberg", "Iceberg tables need"),
     "adbc_driver_postgresql": ("postgresql", "PostgreSQL tables need"),
+    "duckdb": ("duckdb", "DuckDB files need"),
+    "python_calamine": ("excel", "Excel workbooks need"),
     "psycopg": ("postgresql", "a log on PostgreSQL needs"),
     "adbc_driver_manager": ("postgresql", "PostgreSQL tables need"),
     "starlette": ("serve", "the HTTP services need"),

@@ -27,12 +27,15 @@ from typing import IO, Any, BinaryIO, Literal, cast
 from driftline.core._objects import Location, ObjectPath, is_url, location, stat_object, uploading
 from driftline.errors import InputError, NotFoundError, OptionError, StorageError
 
-Compression = Literal["plain", "gzip", "zstd"]
+Compression = Literal["plain", "gzip", "zstd", "bzip2", "xz"]
 StrPath = str | os.PathLike[str]
 AnyPath = StrPath | ObjectPath  # a local path, or the URL of an object
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_BZIP2_MAGIC = re.compile(rb"BZh[1-9]1AY&SY")  # a header may begin with BZh
+COMPRESSION_BYTES = 10  # that tell a compression
 _BUFFER_BYTES = 1 << 20
 STANDARD_OUTPUT = "standard output"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -286,7 +289,7 @@ def size_of(path: AnyPath) -> int:
 def compression_of(path: AnyPath) -> Compression:
     """The compression of a file, by its first bytes (its name may be wrong)."""
     with open_to_read(path) as file:
-        start = file.read(4)
+        start = file.read(COMPRESSION_BYTES)
     return compression_of_bytes(start)
 
 
@@ -294,7 +297,11 @@ def compression_of_bytes(start: bytes) -> Compression:
     """The compression of a stream that starts with these bytes."""
     if start.startswith(_GZIP_MAGIC):
         return "gzip"
-    return "zstd" if start.startswith(_ZSTD_MAGIC) else "plain"
+    if start.startswith(_ZSTD_MAGIC):
+        return "zstd"
+    if start.startswith(_XZ_MAGIC):
+        return "xz"
+    return "bzip2" if _BZIP2_MAGIC.match(start) else "plain"
 
 
 def open_bytes(path: AnyPath) -> BinaryIO:
@@ -314,15 +321,23 @@ def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
 
         opened: Any = gzip.GzipFile(fileobj=raw, mode="rb")
         damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-    else:
+    elif kind == "zstd":
         from backports import zstd
 
         opened, damage = zstd.ZstdFile(raw, "rb"), (EOFError, zstd.ZstdError)
+    elif kind == "xz":
+        import lzma
+
+        opened, damage = lzma.LZMAFile(raw, "rb"), (EOFError, lzma.LZMAError)  # noqa: SIM115 - closed by the stream
+    else:
+        import bz2
+
+        opened, damage = bz2.BZ2File(raw, "rb"), (EOFError, OSError, ValueError)
     return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name, damage), _BUFFER_BYTES))
 
 
 def read_lines(path: AnyPath) -> Iterator[bytes]:
-    """The lines of a plain, gzip or zstd file, without their line feeds."""
+    """The lines of a plain or compressed file, without their line feeds."""
     with open_bytes(path) as stream:
         for line in stream:
             yield line[:-1] if line.endswith(b"\n") else line

@@ -39,10 +39,11 @@ _VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.
 _PREFIXES = ("delta", "iceberg", "spark")
 _SERVED = (
     "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
-    "postgresql://…::TABLE or FILE.db::TABLE"
+    "postgresql://…::TABLE, FILE.db::TABLE, FILE.duckdb::TABLE or BOOK.xlsx::SHEET"
 )
 _KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
-_COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
+_COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+_QUERY = re.compile(r"(.+?)::\s*((?:select|with)\s.*)", re.IGNORECASE | re.DOTALL)
 _GLOB_LETTERS = "*?["
 
 
@@ -58,6 +59,11 @@ class Address:
     table: str | None = None
     kind: str = ""
     version: str | None = None
+
+    @property
+    def query(self) -> str | None:
+        """The table part if it is a query: `FILE::SELECT …` or `FILE::WITH …`."""
+        return self.table if self.table is not None and _QUERY.fullmatch(f"x::{self.table}") else None
 
 
 def parse_address(text: str) -> Address:
@@ -76,7 +82,8 @@ def parse_address(text: str) -> Address:
     versioned = _VERSION.match(text)
     if versioned is not None and is_delta_folder(versioned[1]):
         return Address(text, _local(versioned[1]), kind="delta", version=versioned[2])
-    path, mark, table = text.rpartition(_TABLE_MARK)
+    query = _QUERY.fullmatch(text)
+    path, mark, table = text.rpartition(_TABLE_MARK) if query is None else (query[1], _TABLE_MARK, query[2])
     if mark:
         return Address(text, _local(path), table)
     return Address(text, _local(text))

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 import xxhash
 
 from driftline.core import (
+    COMPRESSION_BYTES,
     MANIFEST,
     Location,
     StrPath,
@@ -33,6 +34,7 @@ from driftline.core import (
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
+from driftline.sources._formats.workbook import is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
 from driftline.sources._source import Format, Opening, ReadOptions, Source, number_type, reading_errors, reads_input
 
@@ -41,13 +43,10 @@ _BLOCK_BYTES = 1 << 20
 _HASH_BYTES = 4 << 20
 _START_BYTES = 16  # enough for every magic number
 _UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and a hint
-    rb"PK\x03\x04|PK\x05\x06": "a ZIP archive: unpack it first",
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook: save the sheet as CSV",
-    rb"BZh[1-9]1AY&SY": "compressed with bzip2: unpack it first, or use gzip or zstd",
-    rb"\xfd7zXZ\x00": "compressed with xz: unpack it first, or use gzip or zstd",
     rb"7z\xbc\xaf\x27\x1c": "a 7-Zip archive: unpack it first",
 }
-_WORKBOOKS = (".xlsx", ".xlsm", ".ods")
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
@@ -64,7 +63,7 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
     for one in FORMATS:
         if one.recognises(address, None):
             return _opened(one, address, Opening(_named_file(address, workspace), options, workspace))
-    found = [_noted(path) for path in _expand(address.path)]
+    found = [_unzipped(_noted(path), workspace) for path in _expand(address.path)]
     formats = {one.name: one for one in (_format_of(file, file.name) for file in found)}
     if len(formats) > 1:
         kinds = ", ".join(sorted(formats))
@@ -189,16 +188,42 @@ def _format_of(file: InputFile, name: str) -> Format:
         start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
-            is_workbook = Path(name.lower()).suffix in _WORKBOOKS
-            words = "an Excel workbook: save the sheet as CSV" if is_workbook else words
             raise InputError(f"{name} is {words}", code="unsupported_format", path=name)
     return next(one for one in FORMATS if one.recognises(Address(name, name), start))
+
+
+def _unzipped(file: InputFile, workspace: Workspace) -> InputFile:
+    """The one file of a ZIP archive, copied; other files, and workbooks, which are archives too, as they are."""
+    with io_errors(file.name), file.open() as stream:
+        if not stream.read(4).startswith(_ZIP_MAGIC) or is_workbook(file.name):
+            return file
+        stream.seek(0)
+        import zipfile
+        import zlib
+
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                names = [item.filename for item in archive.infolist() if not item.is_dir()]
+                data = [name for name in names if not name.startswith(("__MACOSX/", "."))]
+                if len(data) != 1:
+                    listed = ", ".join(data[:5]) or "none"
+                    raise InputError(
+                        f"{file.name} is a ZIP archive of {len(data)} files ({listed}): unpack it and name one",
+                        code="unsupported_format",
+                        path=file.name,
+                    )
+                with archive.open(data[0]) as member:
+                    return _spool(cast(BinaryIO, member), f"{file.name}/{data[0]}", workspace)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise InputError(
+                f"{file.name} is a ZIP archive that cannot be read: {error}", code="corrupt_compression", path=file.name
+            ) from error
 
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
     """The file itself, or a decompressed copy."""
     with io_errors(file.name), file.open() as stream:
-        compression = compression_of_bytes(stream.read(4))
+        compression = compression_of_bytes(stream.read(COMPRESSION_BYTES))
         if compression == "plain":
             return file
         stream.seek(0)
@@ -213,7 +238,7 @@ def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
 
 
 def _spool_packed(raw: BinaryIO, name: str, workspace: Workspace) -> InputFile:
-    start = cast(Any, raw).peek(4)[:4] if hasattr(raw, "peek") else b""
+    start = cast(Any, raw).peek(COMPRESSION_BYTES)[:COMPRESSION_BYTES] if hasattr(raw, "peek") else b""
     return _spool(decompressed(raw, compression_of_bytes(start), name), name, workspace)
 
 

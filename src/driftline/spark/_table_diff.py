@@ -23,7 +23,7 @@ import pyarrow as pa
 from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_errors, output_place
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
-from driftline.sources import Counted, Source, Split, SplitSide, SpooledBatch, known_size, stored_copy
+from driftline.sources import Counted, Source, Split, SplitSide, known_size, stored_copy
 from driftline.spark._jobs import (
     OrderedPart,
     Write,
@@ -201,7 +201,9 @@ class SparkRun:
     def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
         """Copy sources that can only be read from the start into batches, one task a side."""
         if self.scratch is None:
-            raise shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
+            raise shared_folder_needed(
+                "JSON Lines, workbooks and tables of SQLite and DuckDB files are copied into batches"
+            )
         copy = partial(_lay_out_in_task, split_bytes=self.sizes.split_bytes, place=self.scratch)
         side_a, side_b = self._pool("copy").map(copy, (a, b), ("A", "B"))
         return side_a, side_b
@@ -345,7 +347,8 @@ def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Locati
         laid_out = source.lay_out(side, split_bytes, workspace)
         assert laid_out is not None, "typed sources have a plain header"
         if isinstance(place, ObjectPath):
-            splits = [split.stored_in(place) if isinstance(split, SpooledBatch) else split for split in laid_out.splits]
+            copies: list[Any] = list(laid_out.splits)
+            splits = [one.stored_in(place) if hasattr(one, "stored_in") else one for one in copies]
             return replace(laid_out, splits=splits)
     return laid_out
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from driftline.sources._formats.arrow import ArrowFormat
 from driftline.sources._formats.csv import CsvFormat
 from driftline.sources._formats.delta import DeltaFormat
+from driftline.sources._formats.duckdb import DuckDbFormat
 from driftline.sources._formats.hive import HiveFormat
 from driftline.sources._formats.iceberg import IcebergFormat
 from driftline.sources._formats.jsonl import JsonLinesFormat
 from driftline.sources._formats.parquet import ParquetFormat
 from driftline.sources._formats.postgresql import PostgresFormat
 from driftline.sources._formats.sqlite import SqliteFormat
+from driftline.sources._formats.workbook import WorkbookFormat
 from driftline.sources._source import Format
 
 # CSV is last, because it reads what no other format recognises.
@@ -22,6 +24,8 @@ FORMATS: tuple[Format, ...] = (
     IcebergFormat(),
     HiveFormat(),
     PostgresFormat(),
+    WorkbookFormat(),
+    DuckDbFormat(),
     SqliteFormat(),
     ParquetFormat(),
     ArrowFormat(),

@@ -1,27 +1,24 @@
-"""Tables and views of SQLite databases, opened read-only: typed cells, copied into batches."""
+"""Tables, views and queries of SQLite databases, opened read-only: typed cells, copied into batches."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, TypedCells, fingerprint_of_files, reads_input
+from driftline.sources._formats.columnar import RowSource
+from driftline.sources._source import FileFingerprint, Opening, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     import sqlite3
-    from concurrent.futures import Executor
 
 _MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteFormat:
-    """Reads `FILE::TABLE`."""
+    """Reads `FILE::TABLE` and `FILE::SELECT …`."""
 
     name = "sqlite"
     suffixes = ()
@@ -31,98 +28,92 @@ class SqliteFormat:
         return address.table is not None if start is None else start.startswith(_MAGIC)
 
     def open(self, address: Address, opening: Opening) -> SqliteSource:
-        """The table, which must be named."""
+        """The table or query; a database with one table needs no name."""
         [file] = opening.files[:1]
-        if address.table is None:
-            raise InputError(
-                f"{file.name} is a SQLite database: name the table too, as {file.name}::TABLE",
-                code="missing_table_name",
-                path=file.name,
-            )
-        return SqliteSource((file,), address.table)
+        table = address.table or _only_table(file)
+        return SqliteSource((file,), self.name, table=table, is_query=address.query is not None)
 
 
 @reads_input
 @dataclass(frozen=True, slots=True)
-class SqliteSource(TypedCells):
-    """One table of one database."""
+class SqliteSource(RowSource):
+    """One table, view or query of one database."""
 
-    files: tuple[InputFile, ...]
-    table: str
-    format: str = "sqlite"
-    typed: bool = True
-    seekable: bool = False
-    ordered: bool = True
+    table: str = ""
+    is_query: bool = False
 
-    @property
-    def size(self) -> int:
-        """Bytes of the database."""
-        return self.files[0].size
-
-    def header(self, side: str) -> tuple[str, ...]:
+    def columns(self) -> list[str]:
         """The columns of the table."""
-        connection, _, columns = _selected(self.files[0], self.table)
+        connection, _, columns = self._selected()
         connection.close()
-        return tuple(columns)
+        return columns
 
-    def types(self) -> None:
-        """Every cell has its own."""
+    def rows(self) -> Generator[dict[str, Any]]:
+        """In the order in which SQLite stores or returns them."""
+        import sqlite3
+
+        connection, cursor, columns = self._selected()
+        try:
+            for values in cursor:
+                yield dict(zip(columns, values, strict=True))
+        except sqlite3.Error as error:
+            raise _unreadable(self.files[0], error) from error
+        finally:
+            connection.close()
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
         """The bytes of the database, and which table."""
         return f"{fingerprint_of_files(self.files, of_file)}::{self.table}"
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """Batches in the workspace."""
-        from driftline.sources._cells import spool_rows
+    def _selected(self) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
+        """A connection, the rows, and the names of the columns."""
+        import sqlite3
 
-        connection, cursor, columns = _selected(self.files[0], self.table)
-        rows = _rows(connection, cursor, columns, self.files[0])
-        return spool_rows([(self.files[0], rows)], workspace, columns)
+        [file] = self.files
+        connection, names = _connected(file)
+        try:
+            if not self.is_query and self.table not in names:
+                raise _no_such_table(file, self.table, names)
+            query = self.table if self.is_query else f"SELECT * FROM {quoted(self.table)}"  # noqa: S608 - the name is quoted
+            cursor = connection.execute(query)
+            columns = [part[0] for part in cursor.description]
+            if len(set(columns)) < len(columns):
+                raise InputError(
+                    f"{file.name}: the query has two columns of one name: name them with AS", code="invalid_query"
+                )
+        except sqlite3.Error as error:
+            connection.close()
+            raise _unreadable(file, error) from error
+        except InputError:
+            connection.close()
+            raise
+        return connection, cursor, columns
 
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows."""
-        from driftline.sources._cells import cells_by_column
 
-        connection, cursor, columns = _selected(self.files[0], self.table)
-        with closing(_rows(connection, cursor, columns, self.files[0])) as found:
-            return cells_by_column(islice(found, rows), columns)
-
-    def with_absolute_paths(self) -> SqliteSource:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
-
-
-def _selected(file: InputFile, table: str) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
-    """A table or view opened for reading, in the order in which SQLite stores its rows, and its columns."""
+def _connected(file: InputFile) -> tuple[sqlite3.Connection, list[str]]:
+    """A read-only connection, and the names of the tables and views."""
     import sqlite3
     from urllib.parse import quote
 
     try:
         connection = sqlite3.connect(f"file:{quote(file.path)}?mode=ro", uri=True)
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        if table not in names:
-            connection.close()
-            raise _no_such_table(file, table, names)
-        cursor = connection.execute(f"SELECT * FROM {quoted(table)}")  # noqa: S608 - the name is quoted
-        columns = [part[0] for part in cursor.description]
     except sqlite3.Error as error:
         raise _unreadable(file, error) from error
-    return connection, cursor, columns
+    return connection, names
 
 
-def _rows(
-    connection: sqlite3.Connection, cursor: sqlite3.Cursor, columns: list[str], file: InputFile
-) -> Generator[dict[str, Any]]:
-    import sqlite3
-
-    try:
-        for values in cursor:
-            yield dict(zip(columns, values, strict=True))
-    except sqlite3.Error as error:
-        raise _unreadable(file, error) from error
-    finally:
-        connection.close()
+def _only_table(file: InputFile) -> str:
+    connection, names = _connected(file)
+    connection.close()
+    tables = sorted(name for name in names if not name.startswith("sqlite_"))
+    if len(tables) != 1:
+        raise InputError(
+            f"{file.name} is a SQLite database: name the table too, as {file.name}::TABLE",
+            code="missing_table_name",
+            path=file.name,
+        )
+    return tables[0]
 
 
 def quoted(name: str) -> str:
