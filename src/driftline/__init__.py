@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         spark as spark,
         tables as tables,
     )
+    from driftline._diff import diff as diff
     from driftline.core import Diff as Diff
     from driftline.errors import (
         DriftlineError as DriftlineError,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         TableDiff as TableDiff,
         TablesDifferError as TablesDifferError,
         assert_equal as assert_equal,
-        diff as diff,
         merge as merge,
         patch as patch,
     )

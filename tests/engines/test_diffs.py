@@ -235,3 +235,57 @@ def test_members_of_version_0_2_stay() -> None:
     assert codeindex.IndexDiff.to_frame is codeindex.IndexDiff.to_polars
     members: dict[Any, str] = {dl.TableDiff: "failed describe has_differences", codeindex.IndexDiff: "has_changes"}
     assert all(hasattr(found, name) for found, names in members.items() for name in names.split())
+
+
+# One verb: `driftline diff` and `dl.diff` find out what the inputs are.
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [("payloads", ("--schema", "{schema}")), ("changesets", ()), ("codeindex", ("--format", "html"))]
+)
+def test_the_one_command_writes_what_the_own_command_writes(
+    compared: Compared, more: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (compared.folder / "schema.yaml").write_text("{}")
+    words = [word.format(schema=compared.folder / "schema.yaml") for word in more]
+    own = [*compared.command(*compared.sides), *words]
+    expected = masked(as_command(compared, own))
+    capfd.readouterr()
+    verb = ["diff", *own[own.index(str(compared.sides[0])) :]]
+    assert masked(as_command(compared, [word for word in verb if word != "--exit-code"])) == expected
+    name = " ".join(own[: own.index(str(compared.sides[0]))])
+    assert capfd.readouterr().err.startswith("comparing ")
+    with pytest.raises(SystemExit):
+        command_group(["diff", *map(str, compared.sides), *words, "--help"], "driftline")
+    assert f"Usage: driftline {name}" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["payloads", "changesets", "codeindex"])
+def test_the_one_function_finds_out_what_the_inputs_are(compared: Compared) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "codeindex": {"repo": getattr(compared, "repo", None)},
+        "payloads": {"schema": None},
+    }
+    kind = next(name for name, each in KINDS.items() if isinstance(compared, each))
+    a, b = map(str, compared.sides)
+    found, expected = dl.diff(a, b, **options.get(kind, {})), compared.diff(*compared.sides)
+    assert type(found) is type(expected)
+    assert list(found.changes()) == list(expected.changes())
+    with pytest.raises(dl.OptionError, match="key_columns is no option for two"):
+        dl.diff(a, b, **options.get(kind, {}), key_columns=["id"])
+
+
+def test_tables_stay_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Tables of databases, a database beside a table, and files with names like revisions."""
+    a, b = (str(path) for path in Databases(tmp_path, None).sides)  # type: ignore[arg-type]
+    assert run(command_group, ["diff", f"{a}::t", f"{b}::t", "--key", "id"]) == 1
+    assert run(command_group, ["diff", a, f"{b}::t", "--key", "id"]) == 2
+    assert "name the table too" in capfd.readouterr().err
+    assert run(command_group, ["diff", a, b, "--key", "id"]) == 2
+    assert "No such option '--key'" in (line := capfd.readouterr().err)
+    assert "name one of each, as FILE.db::TABLE" in line
+    (tmp_path / "git:x").write_text("id\n1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert run(command_group, ["diff", "git:x", "git:x"]) == 0
+        assert not dl.diff("git:x", "git:x")

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from driftline.changesets._git import (
         diff_lines as diff_lines,
         dump_lines as dump_lines,
-        is_database as is_database,
         is_empty as is_empty,
         merge as merge,
     )

@@ -22,14 +22,7 @@ from driftline.changesets._make.table_diff import text_as_bytes
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
-_MAGIC = b"SQLite format 3\0"
 _PRAGMAS = ("user_version", "application_id")
-
-
-def is_database(path: str) -> bool:
-    """Whether a file is an SQLite database, by its first bytes."""
-    with open(path, "rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def is_empty(path: str) -> bool:

@@ -26,7 +26,10 @@ _FILES = ("FILE", "DIR", "PATH")
 
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
-    "diff": ("driftline.cli._commands.tables:diff", "Find what changed between two tables."),
+    "diff": (
+        "driftline.cli._commands.tables:diff",
+        "Find what changed between two tables, databases or revisions.",
+    ),
     "patch": ("driftline.cli._commands.tables:patch", "Apply the events of a diff to a table."),
     "merge": ("driftline.cli._commands.tables:merge", "Merge two changed versions of a table."),
     "compare": ("driftline.cli._commands.compare:compare", "Decide whether two JSON payloads are equivalent."),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from driftline.core._files import (
         COMPRESSION_BYTES as COMPRESSION_BYTES,
+        SQLITE_MAGIC as SQLITE_MAGIC,
         STANDARD_OUTPUT as STANDARD_OUTPUT,
         AnyPath as AnyPath,
         StrPath as StrPath,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
         decompressed as decompressed,
         explain_os_error as explain_os_error,
         io_errors as io_errors,
+        is_sqlite_file as is_sqlite_file,
+        names_revision as names_revision,
         open_bytes as open_bytes,
         open_output as open_output,
         open_to_read as open_to_read,

@@ -29,6 +29,7 @@ from driftline.errors import InputError, NotFoundError, OptionError, StorageErro
 
 Compression = Literal["plain", "gzip", "zstd", "bzip2", "xz"]
 StrPath = str | os.PathLike[str]
+SQLITE_MAGIC = b"SQLite format 3\0"
 AnyPath = StrPath | ObjectPath  # a local path, or the URL of an object
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -41,6 +42,22 @@ STANDARD_OUTPUT = "standard output"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)\Z")
 _STANDARD_DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def is_sqlite_file(path: StrPath) -> bool:
+    """Whether a local file is an SQLite database, by its first bytes; a pipe is not read."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except (OSError, ValueError):
+        return False  # reading it reports why
+
+
+def names_revision(given: object) -> bool:
+    """Whether an input is a revision of a code base, `git:REVISION`, and no file of such a name."""
+    return isinstance(given, str) and given.lower().startswith("git:") and not os.path.exists(given)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from driftline.tables._engines import (
         TableDiffJob as TableDiffJob,
+        TableInput as TableInput,
         Write as Write,
         check_folder as check_folder,
         choose_engine as choose_engine,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from driftline.tables._merge import Merged as Merged, merge as merge
     from driftline.tables._options import (
         OPTIONS as OPTIONS,
+        DiffRules as DiffRules,
         HeaderMode as HeaderMode,
         Option as Option,
         TableOptions as TableOptions,

@@ -14,7 +14,7 @@ import click
 
 from driftline.cli._commands.tables import read_rules
 from driftline.cli._outcome import DIFFERENT, SAME
-from driftline.core import standard_output, write_all
+from driftline.core import is_sqlite_file, standard_output, write_all
 from driftline.errors import DriftlineError, OptionError
 
 _EPILOG = """\b
@@ -141,13 +141,13 @@ def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
 
 
 def _show(old: str, new: str, path: str, rules: str | None) -> None:
-    from driftline.changesets import diff_lines, is_database, is_empty
+    from driftline.changesets import diff_lines, is_empty
 
     sides = [side for side in (old, new) if not is_empty(side)]
-    if sides and all(map(is_database, sides)):
+    if sides and all(map(is_sqlite_file, sides)):
         for line in diff_lines(old, new):
             click.echo(line)
-    elif any(map(is_database, sides)):
+    elif any(map(is_sqlite_file, sides)):
         click.echo("! one version is a database, the other is not")
     elif len(sides) < 2:
         _show_text(old, new)
@@ -200,13 +200,13 @@ Git calls it with the common ancestor, our version (which is replaced), theirs, 
 @click.argument("path", required=False)
 def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None) -> int:
     """Merge three versions of a file, for Git: exit 0 when all is merged, 1 when something is left to decide."""
-    from driftline.changesets import is_database, is_empty, merge as merge_databases
+    from driftline.changesets import is_empty, merge as merge_databases
 
     sides = [side for side in (base, ours, theirs) if not is_empty(side)]
     shown = path or ours
-    if not sides or not any(map(is_database, sides)):
+    if not sides or not any(map(is_sqlite_file, sides)):
         return _merge_tables(base, ours, theirs, rules, shown)
-    if not all(map(is_database, sides)):
+    if not all(map(is_sqlite_file, sides)):
         click.echo(f"{shown}: not every version is a database; ours was kept", err=True)
         return DIFFERENT
     merged = merge_databases(base, ours, theirs)
@@ -245,10 +245,10 @@ Examples:
 @click.argument("file")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
-    from driftline.changesets import dump_lines, is_database, is_empty
+    from driftline.changesets import dump_lines, is_empty
     from driftline.core import io_errors
 
-    if is_empty(file) or is_database(file):
+    if is_empty(file) or is_sqlite_file(file):
         for line in dump_lines(file):
             write_all(standard_output(), line.encode(errors="surrogateescape") + b"\n")
         return

@@ -16,7 +16,7 @@ import click
 from driftline.cli._group import Function, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
-from driftline.core import io_errors
+from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
 from driftline.errors import DriftlineError, OptionError
 from driftline.sinks import FORMATS, find_format, format_for, write_events
 from driftline.tables import (
@@ -130,6 +130,44 @@ def _matches(table: str, pattern: str) -> bool:
     return bool(table) and PurePath(table).match(pattern)
 
 
+# `driftline diff` of what is no table: the command that runs instead, and what else it is given.
+_REVISIONS = ("revisions", "index diff", "driftline.cli._commands.index:index_diff", ("--exit-code",))
+_DOCUMENTS = ("JSON documents", "compare", "driftline.cli._commands.compare:compare", ())
+_DATABASES = ("databases", "changeset diff", "driftline.cli._commands.changeset:diff", ())
+
+
+class DiffCommand(click.Command):
+    """A diff of two tables; of two databases, revisions or JSON documents it becomes the command of their package."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that runs."""
+        other = _other_command(args)
+        if other is None:
+            return super().make_context(info_name, args, parent, **extra)
+        what, name, location, added = other
+        if parent is None or parent.params.get("error_format") != "json":
+            click.echo(f"comparing {what}, as driftline {name} does", err=True)
+        command: click.Command = load_function(location)
+        try:
+            return command.make_context(name, [*args, *added], parent, **extra)
+        except click.UsageError as error:
+            if other is not _DATABASES:
+                raise
+            hint = "the inputs are databases: to compare tables, name one of each, as FILE.db::TABLE"
+            raise click.UsageError(f"{error.format_message()} {hint}", error.ctx) from None
+
+
+def _other_command(args: list[str]) -> tuple[str, str, str, tuple[str, ...]] | None:
+    words = [word for word in args if not word.startswith("-")]
+    if any(map(names_revision, words)):
+        return _REVISIONS
+    if any(word == "--schema" or word.startswith("--schema=") for word in args):
+        return _DOCUMENTS
+    return _DATABASES if sum(map(is_sqlite_file, words)) >= len(_SIDES) else None
+
+
 _DIFF_EPILOG = """\b
 Examples:
   driftline diff old.csv new.csv --key id
@@ -141,15 +179,21 @@ Examples:
   driftline diff old.db::users new.db::users --key id --format markdown --limit 20
   driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
   zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
+  driftline diff old.db new.db -o changes.bin
+  driftline diff git:v1.0 git:HEAD --format markdown
+  driftline diff old.json new.json --schema api.yaml
 
-A side is a CSV, TSV, Parquet, Arrow or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob
-of such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
+Two SQLite databases are compared as `driftline changeset diff` does, two revisions (git:A git:B) as `driftline index
+diff --exit-code`, two JSON documents with --schema FILE as `driftline compare`, with the options of that command.
+
+Else a side is a CSV, TSV, Parquet, Arrow or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted
+glob of such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
 
 Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 """
 
 
-@click.command(epilog=_DIFF_EPILOG)
+@click.command(cls=DiffCommand, epilog=_DIFF_EPILOG)
 @click.argument("a")
 @click.argument("b")
 @table_options
@@ -198,7 +242,7 @@ def diff(
     master: str | None,
     **rules: Any,
 ) -> int:
-    """Find what changed between the tables A and B."""
+    """Find what changed between A and B: tables, databases, revisions or JSON documents."""
     from driftline.tables import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from driftline.core import SQLITE_MAGIC
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
 from driftline.sources._formats.columnar import RowSource
@@ -13,8 +14,6 @@ from driftline.sources._source import FileFingerprint, Opening, fingerprint_of_f
 
 if TYPE_CHECKING:
     import sqlite3
-
-_MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteFormat:
@@ -25,7 +24,7 @@ class SqliteFormat:
 
     def recognises(self, address: Address, start: bytes | None) -> bool:
         """By the named table, or by the first bytes of a file."""
-        return address.table is not None if start is None else start.startswith(_MAGIC)
+        return address.table is not None if start is None else start.startswith(SQLITE_MAGIC)
 
     def open(self, address: Address, opening: Opening) -> SqliteSource:
         """The table or query; a database with one table needs no name."""
