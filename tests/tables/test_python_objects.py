@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import fractions
+import itertools
 import json
 import sqlite3
 import uuid
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -169,6 +172,56 @@ def test_an_instant_is_the_same_in_every_zone() -> None:
     a, b = datetime.datetime(2024, 5, 1, 12, tzinfo=UTC), datetime.datetime(2024, 5, 1, 14, tzinfo=oslo)
     assert not dl.diff([{"id": 1, "t": a}], [{"id": 1, "t": b}], key="id")
     assert not dl.diff([{"id": 1, "t": a}], pl.DataFrame({"id": [1], "t": [b]}), key="id")
+
+
+NUMBERS = {
+    pa.int8(): [0, 1, -7],
+    pa.uint64(): [0, 1, 2**53 + 1, 2**64 - 1, 9223372036854774784],
+    pa.int64(): [0, 1, -7, 2**53 + 1, 9223372036854774784, 9223372036854775000],
+    pa.float64(): [0.0, 1.0, -7.0, 0.1, 2.0**53, 9.223372036854775e18, 2.0**64, 1e300],
+    pa.float32(): [0.0, 1.0, 0.1, 16777216.0],
+    pa.decimal128(30, 2): [decimal.Decimal(text) for text in ("0", "1", "0.10", "-7", "16777216", "9007199254740993")],
+}
+
+
+def value_of(value: Any, kind: pa.DataType, other: pa.DataType) -> fractions.Fraction:
+    """What a number counts as against a column of another type."""
+    if not pa.types.is_floating(kind):
+        return fractions.Fraction(value)
+    if not pa.types.is_decimal(other):
+        return fractions.Fraction(float(np.float32(value)) if pa.types.is_float32(kind) else value)
+    return fractions.Fraction(str(np.float32(value)) if pa.types.is_float32(kind) else repr(value))
+
+
+@pytest.mark.parametrize("kinds", list(itertools.combinations(NUMBERS, 2)), ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def test_numbers_of_two_types_meet_by_value(kinds: tuple[pa.DataType, pa.DataType]) -> None:
+    a, b = (pa.table({"id": pa.array(sorted(NUMBERS[kind]), kind), "n": [1] * len(NUMBERS[kind])}) for kind in kinds)
+    values = [{value_of(value, kind, other) for value in NUMBERS[kind]} for kind, other in (kinds, kinds[::-1])]
+    stats = dl.diff(a, b, key="id").stats
+    assert (stats["rows_unchanged"], stats["rows_removed"]) == (len(values[0] & values[1]), len(values[0] - values[1]))
+    pairs = list(itertools.product(*(NUMBERS[kind] for kind in kinds)))
+    sides = [
+        pa.table({"id": range(len(pairs)), "n": pa.array(column, kind)})
+        for column, kind in zip(zip(*pairs, strict=True), kinds, strict=True)
+    ]
+    equal = sum(value_of(one, *kinds) == value_of(other, *kinds[::-1]) for one, other in pairs)
+    assert dl.diff(*sides, key="id").stats["rows_unchanged"] == equal
+
+
+def test_an_integer_column_with_a_gap_is_one_change() -> None:
+    a, b = pd.DataFrame({"id": [1, 2, 3], "n": [1, 2, 3]}), pd.DataFrame({"id": [1, 2, 3], "n": [1, 2, None]})
+    result = dl.diff(a, b, key="id")
+    assert result.stats["rows_changed"] == 1
+    assert result.heading().rules == "n: integer in A, float in B, compared by value"
+    assert dl.diff(a, b, key="id", types={"n": "text"}).stats["rows_changed"] == 3
+    assert not dl.diff(a, a.assign(id=[1.0, 2.0, 3.0]), key="id")
+    assert not dl.diff([{"id": 1, "n": 1e16}], pl.DataFrame({"id": [1.0], "n": [10**16]}), key="id")
+
+
+def test_a_tolerance_on_typed_times() -> None:
+    times = [pl.DataFrame({"id": [1], "t": [datetime.datetime(2024, 5, 1, 0, 0, second)]}) for second in (1, 3)]
+    assert not dl.diff(*times, key="id", tolerance={"t": "2s"})
+    assert dl.diff(*times, key="id", tolerance={"t": "1s"})
 
 
 def dated_cursor() -> sqlite3.Cursor:

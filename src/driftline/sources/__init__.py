@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     )
     from driftline.sources._cells import (
         SpooledBatch as SpooledBatch,
+        column_kinds as column_kinds,
+        is_of_polars as is_of_polars,
         json_cells as json_cells,
         json_columns as json_columns,
         plain_values as plain_values,

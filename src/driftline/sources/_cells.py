@@ -47,7 +47,8 @@ Row = Mapping[str, object]
 
 _BATCH_ROWS = 20_000
 _NULL = "null"
-_KINDS = {bool: "boolean", int: "number", float: "number"}
+_EXACT_INTEGERS = 1 << 53  # those of a double
+_MOST_DIGITS = 38  # of a decimal of 128 bits
 _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
 
@@ -125,6 +126,7 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     dict: _object_text,
     pa.MonthDayNano: _interval_text,
 }
+_SHOWN_AS_TEXT = (str, UUID, date, datetime, time, timedelta, bytes, pa.MonthDayNano)
 _SUBCLASSED = (int, float, str, Decimal, datetime, date, time, timedelta, bytes, list, tuple)
 
 
@@ -179,7 +181,7 @@ def compact_json(column: pa.ChunkedArray) -> pa.Array:
 
 
 def column_kinds(schema: pa.Schema) -> dict[str, str]:
-    """The kinds of columns for which text of the other input is parsed before the comparison."""
+    """What columns hold: integer, float, single, decimal, boolean, date, datetime or text; others are left out."""
     return {field.name: kind for field in schema if (kind := _kind_of(field.type)) is not None}
 
 
@@ -187,13 +189,58 @@ def _kind_of(type_: pa.DataType) -> str | None:
     types = pa.types
     if types.is_dictionary(type_):
         return _kind_of(type_.value_type)
-    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
-        return "number"
-    if types.is_boolean(type_):
-        return "boolean"
-    if types.is_date(type_):
-        return "date"
-    return "datetime" if types.is_timestamp(type_) else None
+    known = {
+        "integer": types.is_integer,
+        "single": lambda kind: types.is_float32(kind) or types.is_float16(kind),
+        "float": types.is_floating,
+        "decimal": types.is_decimal,
+        "boolean": types.is_boolean,
+        "date": types.is_date32,
+        "datetime": lambda kind: types.is_timestamp(kind) or types.is_date64(kind),
+    }
+    return next((kind for kind, fits in known.items() if fits(type_)), None)
+
+
+class _ValueKinds:
+    """What the values of a column are that declares no type, noted one by one."""
+
+    def __init__(self) -> None:
+        self._seen: set[Any] = set()
+
+    def note(self, value: Any) -> None:
+        """Add a value that is not null."""
+        kind = type(value)
+        self._seen.add(kind)
+        if kind is int and not -_EXACT_INTEGERS < value < _EXACT_INTEGERS:
+            self._seen.add("long" if -(1 << 63) <= value < 1 << 63 else "huge")
+        elif kind is Decimal:
+            _, digits, exponent = value.as_tuple()
+            scale = max(0, -exponent) if isinstance(exponent, int) else _MOST_DIGITS + 1
+            self._seen.add((max(len(digits) + (0 if isinstance(exponent, str) else exponent), 0), scale))
+        elif kind is datetime:
+            self._seen.add("local" if value.tzinfo is None else "instant")
+
+    @property
+    def kind(self) -> str:
+        """One of the kinds of `column_kinds`, `decimal(precision,scale)`, `number`, `instant`, `text` or `mixed`."""
+        types = {one for one in self._seen if isinstance(one, type)}
+        if types <= {int, float, Decimal}:
+            return self._number_kind(types)
+        if types == {datetime} and not {"local", "instant"} <= self._seen:
+            return "instant" if "instant" in self._seen else "datetime"
+        if types <= set(_SHOWN_AS_TEXT):
+            return "date" if types == {date} else "text"
+        return "boolean" if types == {bool} else "mixed"
+
+    def _number_kind(self, types: set[type]) -> str:
+        if types == {int}:
+            return "number" if "huge" in self._seen else "integer"
+        if Decimal not in types:
+            return "number" if {"long", "huge"} & self._seen and int in types else "float"
+        parts = [one for one in self._seen if isinstance(one, tuple)]
+        scale = max(part[1] for part in parts)
+        precision = max(19, *(part[0] for part in parts)) + scale
+        return "number" if float in types or precision > _MOST_DIGITS else f"decimal({precision},{scale})"
 
 
 def value_kind(type_: pa.DataType) -> str | None:
@@ -394,7 +441,7 @@ def spool_rows(
 ) -> SplitSide:
     """Copy rows into batches; the header is every column in the order of first appearance, declared ones first."""
     header: dict[str, None] = dict.fromkeys(declared)
-    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    kinds: defaultdict[str, _ValueKinds] = defaultdict(_ValueKinds)
     written: list[tuple[str, int, int]] = []
     for file, rows in rows_of_files:
         reader = iter(rows)
@@ -403,11 +450,11 @@ def spool_rows(
                 header.update(dict.fromkeys(row))
                 for name, value in row.items():
                     if value is not None:
-                        kinds[name].add(_KINDS.get(type(value), "text"))
+                        kinds[name].note(value)
             written.append((*_write(batch, workspace), len(batch)))
         file.check_unchanged()
     splits = [SpooledBatch(path, size, rows, tuple(header)) for path, size, rows in written]
-    known = {name: found.pop() for name, found in kinds.items() if len(found) == 1}
+    known = {name: found.kind for name, found in kinds.items()}
     return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True, kinds=known)
 
 

@@ -98,7 +98,7 @@ class TableDiff(DiffMembers):
         self._reading = Lock()
         self._counts = stats
         self._job = job
-        self._heading = heading_of(job)
+        self._heading = heading_of(job, notes=stats.notes)
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[TableEvent]:

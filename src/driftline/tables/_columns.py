@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
-from driftline.tables._rules.cells import KINDS, CellRule, Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules.cells import DOUBLE, KINDS, SINGLE, CellRule, Kind, Step, TimePattern, Tolerance
 
 Side = Literal["A", "B"]
 ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]
@@ -31,6 +31,12 @@ class Column(NamedTuple):
     a: str
     b: str
     rule: CellRule
+    own: tuple[Kind | None, Kind | None] = (None, None)  # how a side's numbers are read, where that differs
+
+    def rule_of(self, side: str) -> CellRule:
+        """The rule of a side's cells."""
+        kind = self.own[0 if side == "A" else 1]
+        return self.rule if kind is None else replace(self.rule, kind=kind)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Comparison:
     renamed: tuple[tuple[str, str], ...] | None = None
     typed_a: bool = False  # cells are JSON text
     typed_b: bool = False
+    notes: tuple[str, ...] = ()  # how columns of two types are compared
 
     @property
     def differs(self) -> bool:
@@ -111,12 +118,49 @@ class Sides(NamedTuple):
 
     typed_a: bool = False
     typed_b: bool = False
-    kinds: Mapping[str, Any] = {}  # by the typed side's names: how cells of CSV are parsed for the comparison
+    kinds_a: Mapping[str, str] = {}
+    kinds_b: Mapping[str, str] = {}
+    declared: bool = False  # both sides have columns of one type
 
-    @property
-    def mixed(self) -> bool:
-        """Whether text is compared with typed values."""
-        return self.typed_a != self.typed_b
+    def meet(self, a: str, b: str) -> tuple[Kind | None, tuple[Kind | None, Kind | None]]:
+        """The kind as which two columns are compared, None: as they are, and how each side's numbers are read."""
+        kinds = [_family(self.kinds_a.get(a)), _family(self.kinds_b.get(b))]
+        if self.typed_a != self.typed_b:
+            kind = kinds[0] if self.typed_a else kinds[1]
+            return KINDS["number" if kind in _NUMBERS else kind if kind in KINDS else "text"], (None, None)
+        if not all(kind in _NUMBERS for kind in kinds) or kinds == ["integer", "integer"]:
+            return None, (None, None)
+        if self.declared and (kinds[0] == kinds[1] or set(kinds) == {"single", "float"}):
+            return None, (None, None)
+        own = [_OWN_NUMBERS.get((kind, other)) for kind, other in (kinds, kinds[::-1])]
+        return KINDS["number"], (own[0], own[1])
+
+    def times(self, a: str, b: str) -> Kind | None:
+        """The kind of two columns of dates or of times."""
+        kinds = {_family(self.kinds_a.get(a)), _family(self.kinds_b.get(b))}
+        return KINDS[kinds.pop()] if kinds in ({"date"}, {"datetime"}) else None
+
+    def note(self, a: str, b: str) -> str | None:
+        """How two columns of numbers of different types are compared."""
+        kinds = [_family(self.kinds_a.get(a)), _family(self.kinds_b.get(b))]
+        if kinds[0] == kinds[1] or not all(kind in _NUMBERS for kind in kinds):
+            return None
+        by = "value" if "integer" in kinds else "shortest text of the float"
+        return f"{a}: {kinds[0]} in A, {kinds[1]} in B, compared by {by}"
+
+
+_NUMBERS = ("integer", "float", "single", "decimal", "number")
+_OWN_NUMBERS = {
+    ("float", "integer"): DOUBLE,
+    ("single", "integer"): DOUBLE,
+    ("single", "decimal"): SINGLE,
+    ("single", "number"): SINGLE,
+}
+
+
+def _family(kind: str | None) -> str:
+    """A kind without the digits of decimals."""
+    return "datetime" if kind == "instant" else (kind or "").partition("(")[0]
 
 
 def resolve_columns(
@@ -132,11 +176,22 @@ def resolve_columns(
     _check_keys(header_a, header_b, names_in_b, options)
     common = [name for name in header_a if names_in_b[name] in header_b]
     only_b = [name for name in header_b if name not in new_names]
-    implied = {name: KINDS[sides.kinds.get(name if sides.typed_a else names_in_b[name], "text")] for name in common}
-    settings = _Settings(options, [*header_a, *only_b], implied if sides.mixed else {})
+    met = {name: sides.meet(name, names_in_b[name]) for name in common}
+    implied = {name: kind for name, (kind, _) in met.items() if kind is not None}
+    if any(limit.nanoseconds is not None for _, limit in options.tolerance):
+        times = {name: sides.times(name, names_in_b[name]) for name in common}
+        implied = {**{name: kind for name, kind in times.items() if kind is not None}, **implied}
+    settings = _Settings(options, [*header_a, *only_b], implied)
     ordered = sorted(common) if options.header_mode == "sorted" else common
     compared = [name for name in ordered if name in options.key_columns or settings.is_chosen(name)]
-    columns = {name: Column(name, names_in_b[name], _rule(name, settings, sides)) for name in compared}
+    declared = {name for name in compared if settings.is_declared(name)}
+    columns = {
+        name: Column(
+            name, names_in_b[name], _rule(name, settings, sides), (None, None) if name in declared else met[name][1]
+        )
+        for name in compared
+    }
+    notes = [sides.note(name, names_in_b[name]) for name in compared if name not in declared and met[name][0]]
     in_common_mode = options.header_mode == "common"
     return Comparison(
         tuple(header_a),
@@ -148,6 +203,7 @@ def resolve_columns(
         renamed=tuple(pair for name in header_a for pair in options.rename if pair[0] == name) or None,
         typed_a=sides.typed_a,
         typed_b=sides.typed_b,
+        notes=tuple(note for note in notes if note is not None) if sides.typed_a and sides.typed_b else (),
     )
 
 
@@ -204,6 +260,10 @@ class _Settings:
     def normalize(self, name: str) -> tuple[Step, ...] | None:
         """The steps for a column."""
         return self._setting(self.options.normalize, name)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether an option says what a column holds."""
+        return self._setting(self.options.types, name) is not None
 
     def types(self, name: str) -> DeclaredType | None:
         """The declared type of a column, or the one of the typed side."""

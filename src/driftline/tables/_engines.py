@@ -201,7 +201,7 @@ def _run_kernels(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     profile = joined_profile(profiles, compared, stats)
-    return replace(stats, columns=changes_by_column(compared, changes), profile=profile)
+    return replace(stats, columns=changes_by_column(compared, changes), profile=profile, notes=compared.notes)
 
 
 def _begin_reading(

@@ -42,6 +42,7 @@ class Stats:
     shows_dropped: bool = False
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
     profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were asked for
+    notes: tuple[str, ...] = field(default=(), compare=False)  # how columns of two types were compared
 
     @property
     def compared(self) -> int:
@@ -61,9 +62,10 @@ class Stats:
         values = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(Stats)}
         ours, others = values.pop("columns")
         values.pop("profile")  # of one diff: that of several would mix columns of the same name
+        notes = next(filter(None, values.pop("notes")), ())
         columns = {name: ours.get(name, 0) + others.get(name, 0) for name in {**ours, **others}}
         counts = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}
-        return Stats(**counts, columns=columns)
+        return Stats(**counts, columns=columns, notes=notes)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
-from driftline.sources import CsvSource, Source, is_stream, open_source
-from driftline.tables._columns import Column, Comparison, resolve_columns
+from driftline.sources import CsvSource, Source, column_kinds, is_stream, open_source
+from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, open_sides
 from driftline.tables._options import DEFAULTS, TableOptions
 from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
@@ -21,11 +21,13 @@ _KEY_ROWS = 10_000  # of each side, by which key candidates are found
 _UNITS = (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
-def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None) -> Title:
+def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None, notes: Sequence[str] = ()) -> Title:
     """The title of a result: the inputs, the key and rules, and the current time."""
     about = [identity(job.options), *([f"{engine}, {seconds:.1f} s"] if seconds is not None else [])]
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return Title(f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join(rules_in_words(job.options)), when)
+    return Title(
+        f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join([*rules_in_words(job.options), *notes]), when
+    )
 
 
 def identity(options: TableOptions) -> str:
@@ -120,11 +122,18 @@ def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
         a, b = open_sides(job, workspace)
         yield f"A: {_shown(job.a)}, {_described(a)}"
         yield f"B: {_shown(job.b)}, {_described(b)}"
-        compared = resolve_columns(a.header("A"), b.header("B"), job.options)
+        sides = Sides(a.typed, b.typed, _kinds(a), _kinds(b), declared=True)
+        compared = resolve_columns(a.header("A"), b.header("B"), job.options, sides)
     yield from _columns(compared)
     yield from _identity(job)
+    yield from (f"types: {note}" for note in compared.notes)
     yield f"rules: {' · '.join(rules_in_words(job.options)) or 'none, cells are compared as they are'}"
     yield f"engine: {engine}"
+
+
+def _kinds(source: Source) -> dict[str, str]:
+    declared = source.types()
+    return {} if declared is None else column_kinds(declared)
 
 
 def _shown(given: object) -> str:

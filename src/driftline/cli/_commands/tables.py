@@ -336,7 +336,7 @@ def _write_file(
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], Title],
+    heading: Callable[[Stats], Title],
 ) -> Stats:
     from driftline.core import open_output
 
@@ -358,7 +358,7 @@ def _run_and_format(
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], Title],
+    heading: Callable[[Stats], Title],
 ) -> Stats:
     import tempfile
 
@@ -368,17 +368,17 @@ def _run_and_format(
         settings = settings or {
             "positional": job.options.has_row_numbers,
             "changed_only": job.options.changed_columns_only,
-            "heading": heading(),
+            "heading": heading(stats),
             "judged": frozenset(stats.columns),
         }
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 
 
-def _heading(job: TableDiffJob, engine: str, began: float) -> Title:
+def _heading(job: TableDiffJob, engine: str, began: float, stats: Stats) -> Title:
     from driftline.tables import heading_of
 
-    return heading_of(job, engine, time.monotonic() - began)
+    return heading_of(job, engine, time.monotonic() - began, stats.notes)
 
 
 def _closing_line(output: str, stats: Stats, began: float) -> str:

@@ -91,7 +91,8 @@ def order_values(
     names = compared.names(columns, side)
     typed = compared.typed(side)
     texts = [
-        _order_texts(frame[column_name(name)], column.rule, typed) for name, column in zip(names, columns, strict=True)
+        _order_texts(frame[column_name(name)], column.rule_of(side), typed)
+        for name, column in zip(names, columns, strict=True)
     ]
     if len(texts) == 1 and turns is None:
         return texts[0]
@@ -359,7 +360,13 @@ def _differing(before: RowChunk, after: RowChunk, compared: Comparison) -> list[
     assert before.height == after.height, "every changed row has both versions"
     typed = compared.typed_a, compared.typed_b
     return [
-        differing(before.rows[column_name(column.a)], after.rows[column_name(column.b)], column.rule, typed=typed)
+        differing(
+            before.rows[column_name(column.a)],
+            after.rows[column_name(column.b)],
+            column.rule_of("A"),
+            column.rule_of("B"),
+            typed=typed,
+        )
         for column in compared.columns
     ]
 

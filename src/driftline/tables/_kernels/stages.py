@@ -27,6 +27,7 @@ from driftline.sources import (
     SplitSide,
     TextSplit,
     TypedSplit,
+    is_of_polars,
     json_cells,
     plain_values,
     record_texts,
@@ -209,9 +210,9 @@ def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> HashedCo
     measured: list[Numbers] = []
     for column, cells in zip(others, _cells(frame, others, side, plan), strict=True):
         if column.rule.tolerance is None:
-            hashed.append(form_column(cells, column.rule, typed=typed))
+            hashed.append(form_column(cells, column.rule_of(side), typed=typed))
         else:
-            left, measures = tolerant_column(cells, column.rule, typed=typed)
+            left, measures = tolerant_column(cells, column.rule_of(side), typed=typed)
             hashed.append(left)
             measured += measures
     # Only several rows of one key are matched by equality.
@@ -233,7 +234,7 @@ def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: Dif
 def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: DiffPlan) -> list[pl.Series]:
     typed = plan.compared.typed(side)
     pairs = zip(columns, _cells(frame, columns, side, plan), strict=True)
-    return [form_column(cells, column.rule, typed=typed) for column, cells in pairs]
+    return [form_column(cells, column.rule_of(side), typed=typed) for column, cells in pairs]
 
 
 def _first_missing_key(
@@ -408,12 +409,14 @@ def check_unchanged(splits: Sequence[Split]) -> None:
 
 def sides_of(a: SplitSide, b: SplitSide) -> Sides:
     """The properties of both sides beside their headers."""
-    return Sides(a.typed, b.typed, a.kinds if a.typed else b.kinds)
+    return Sides(a.typed, b.typed, a.kinds, b.kinds, declared=a.schema is not None and b.schema is not None)
 
 
 def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozenset[str]:
     """The columns, by A's names, whose values can be compared instead of their JSON texts."""
     if a.schema is None or b.schema is None:
+        return frozenset()
+    if not all(map(is_of_polars, (*a.schema.types, *b.schema.types))):
         return frozenset()
     kinds_a = {field.name: value_kind(field.type) for field in a.schema}
     kinds_b = {field.name: value_kind(field.type) for field in b.schema}

@@ -34,6 +34,8 @@ NULL, FALSE, TRUE, NUMBER, DATE, LOCAL, INSTANT, TEXT = "01234567"  # first lett
 _RUN_OF_SPACE = re.compile(f"[{SPACE}]+")
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?)0*([0-9]*))?")
 _LONGEST_EXPONENT = 9
+_LARGE_DOUBLE = 2.0**53  # from here on a double is an integer
+_EXACT_TEXT = 16  # characters; shorter texts of doubles without an exponent are exact below it
 EXPONENT_SHIFT = 5 * 10**11  # makes every exponent of a leading digit positive, in 12 digits
 EXPONENT_DIGITS = 12
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
@@ -213,6 +215,24 @@ def _number_form(text: str) -> str | None:
     return f"{NUMBER}2{EXPONENT_SHIFT + leading:0{EXPONENT_DIGITS}d}{digits}"
 
 
+def _double_form(text: str) -> str | None:
+    """The exact value of a double; its shortest text is that of another number where it is large."""
+    number = _number_form(text)
+    if number is None or len(text) < _EXACT_TEXT:
+        return number
+    value = float(text)
+    return _number_form(str(int(value))) if abs(value) >= _LARGE_DOUBLE and math.isfinite(value) else number
+
+
+def _single_form(text: str) -> str | None:
+    """The shortest text that reads back as a number of single precision."""
+    if _number_form(text) is None:
+        return None
+    import numpy as np
+
+    return _number_form(str(np.float32(float(text))))
+
+
 def number_of(form: str) -> float:
     """The double nearest to a number's form."""
     sign, place, digits = form[1], form[2:14], form[14:].split("\x00")[0]
@@ -388,6 +408,15 @@ def _number_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
     return decimal_forms(cells, rule)
 
 
+def _double_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    import polars as pl
+
+    from driftline.tables._rules.vectors import decimal_forms
+
+    forms = pl.DataFrame({"cell": cells, "form": decimal_forms(cells, rule)})
+    return forms.select(pl.when(pl.col("cell").str.len_bytes() < _EXACT_TEXT).then(pl.col("form"))).to_series()
+
+
 def _date_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
     from driftline.tables._rules.vectors import time_forms
 
@@ -423,6 +452,9 @@ KINDS: dict[str, Kind] = {
         Kind("boolean", _boolean_form),
     )
 }
+
+DOUBLE = Kind("number", _double_form, _double_column, measure="number")  # of a float column against integers
+SINGLE = Kind("number", _single_form, measure="number")  # of a column of single precision against decimals
 
 
 def register(rule: Step | Kind) -> None:

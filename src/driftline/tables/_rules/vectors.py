@@ -88,13 +88,16 @@ def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[p
     return left, [np.ascontiguousarray(numbers.to_numpy()).view(np.uint64)]
 
 
-def differing(before: pl.Series, after: pl.Series, rule: CellRule, *, typed: tuple[bool, bool]) -> pl.Series:
-    """A mask of the rows in which two columns differ."""
+def differing(
+    before: pl.Series, after: pl.Series, rule: CellRule, rule_b: CellRule | None = None, *, typed: tuple[bool, bool]
+) -> pl.Series:
+    """A mask of the rows in which two columns differ; `rule_b` is the rule of B's cells, where that is another."""
+    other = rule_b or rule
     if rule.tolerance is not None:
         left_a, measures_a = tolerant_column(before, rule, typed=typed[0])
-        left_b, measures_b = tolerant_column(after, rule, typed=typed[1])
+        left_b, measures_b = tolerant_column(after, other, typed=typed[1])
         return (left_a != left_b) | ~pl.Series(within(measures_a, measures_b, rule.tolerance), dtype=pl.Boolean)
-    return forms_differ(form_column(before, rule, typed=typed[0]), form_column(after, rule, typed=typed[1]), rule)
+    return forms_differ(form_column(before, rule, typed=typed[0]), form_column(after, other, typed=typed[1]), rule)
 
 
 def forms_differ(a: pl.Series, b: pl.Series, rule: CellRule) -> pl.Series:
