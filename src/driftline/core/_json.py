@@ -14,8 +14,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 Json: TypeAlias = Any  # a text, a number, a boolean, null, a list or an object of these
 JsonObject: TypeAlias = dict[str, Any]
@@ -216,6 +218,8 @@ def exact_number(text: str) -> float | Decimal:
     number = float(text)
     if repr(number) == text:
         return number
+    from decimal import Decimal  # small commands do without it
+
     exact = Decimal(text)
     return number if math.isfinite(number) and Decimal(repr(number)) == exact else exact
 
@@ -227,23 +231,25 @@ def exact_loads(text: str | bytes) -> Json:
 
 def exact_dumps(value: Json) -> str:
     """The compact JSON text of a value that `exact_loads` gave."""
-    if isinstance(value, Decimal):
-        return decimal_text(value)
     if isinstance(value, list):
         return f"[{','.join(map(exact_dumps, value))}]"
     if isinstance(value, dict):
         return f"{{{','.join(f'{exact_dumps(name)}:{exact_dumps(member)}' for name, member in value.items())}}}"
-    return json.dumps(value, ensure_ascii=False)
+    is_plain = value is None or isinstance(value, (str, int, float))
+    return json.dumps(value, ensure_ascii=False) if is_plain else decimal_text(value)
 
 
 def decimal_text(value: Decimal) -> str:
     """A number without trailing zeros, with an exponent only where it would have many zeros.
 
+    >>> from decimal import Decimal
     >>> decimal_text(Decimal("1.50")), decimal_text(Decimal("1E+2")), decimal_text(Decimal("1E+400"))
     ('1.5', '100', '1e+400')
     """
     if not value.is_finite():
         return '"NaN"' if value.is_nan() else '"Infinity"' if value > 0 else '"-Infinity"'
+    from decimal import MAX_EMAX, MIN_EMIN, Context
+
     digits = max(1, len(value.as_tuple().digits))
     short = value.normalize(Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN))
     if not short:

@@ -6,13 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from driftline.core import Threshold
 from driftline.errors import TableError
 from driftline.tables._columns import Column, Comparison
 from driftline.tables._profile import Profile
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 JsonValue: TypeAlias = "str | int | float | Decimal | bool | list[JsonValue] | dict[str, JsonValue] | None"
 Row = Mapping[str, JsonValue]
