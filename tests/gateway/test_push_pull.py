@@ -44,9 +44,9 @@ def test_every_route_has_a_versioned_twin(shared_server: Server, prefix: str) ->
         f"{prefix}/sync/{GATEWAY}/push", json={"clientId": "alice", "deltas": [delta()], "lastSeenHlc": "7"}
     )
     assert pushed.status_code == 200
-    assert set(pushed.json()) == {"serverHlc", "accepted", "deltas"}
+    assert set(pushed.json()) == {"serverHlc", "serverTime", "accepted", "deltas"}
     pulled = client.http.get(f"{prefix}/sync/{GATEWAY}/pull?clientId=alice&since=0")
-    assert set(pulled.json()) == {"deltas", "serverHlc", "hasMore", "cursor"}
+    assert set(pulled.json()) == {"deltas", "serverHlc", "serverTime", "hasMore", "cursor"}
     for path in ("/health", "/ready", "/metrics", "/openapi.json"):
         assert client.http.get(prefix + path, headers={"Authorization": ""}).status_code == 200
     assert admin.http.get(f"{prefix}/admin/metrics/{GATEWAY}").json()["lastSeenHlc"] == {"alice": "7"}

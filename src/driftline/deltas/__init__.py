@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from driftline.deltas._deltas import (
         COUNTER_BITS as COUNTER_BITS,
         MAX_COUNTER as MAX_COUNTER,
+        MAX_DRIFT_MS as MAX_DRIFT_MS,
         MAX_HLC as MAX_HLC,
         Clock as Clock,
         ColumnDelta as ColumnDelta,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         columns_text as columns_text,
         delta_id as delta_id,
         hash_input as hash_input,
+        latest_admitted as latest_admitted,
         make_hlc as make_hlc,
         physical_ms as physical_ms,
     )
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
     )
     from driftline.deltas._wire import (
         MAX_ID_LENGTH as MAX_ID_LENGTH,
+        MAX_SAFE_INTEGER as MAX_SAFE_INTEGER,
+        check_text as check_text,
         check_value as check_value,
         delta_from_wire as delta_from_wire,
         delta_hlc_from_wire as delta_hlc_from_wire,

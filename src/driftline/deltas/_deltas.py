@@ -34,6 +34,7 @@ OPS = ("INSERT", "UPDATE", "DELETE")
 COUNTER_BITS = 16
 MAX_COUNTER = (1 << COUNTER_BITS) - 1
 MAX_DRIFT_MS = 5000
+_STEPS_AHEAD = 1 << 14
 MAX_HLC = (1 << 63) - 1  # `_hlc` is a signed int64 in Parquet, so wall clocks stay below 2^47
 MAX_COLUMN_NAME = 255
 _MAX_WALL_MS = MAX_HLC >> COUNTER_BITS
@@ -231,6 +232,15 @@ def check_drift(hlc: int, physical: int) -> None:
         raise ClockDriftError(f"Remote clock is {ahead}ms ahead (max drift: {MAX_DRIFT_MS}ms)", ahead_ms=ahead)
 
 
+def latest_admitted(clock: int, physical: int) -> int:
+    """The greatest timestamp that a log accepts: 5000 ms ahead of physical time, or a few steps ahead of its clock.
+
+    So a timestamp that the log has issued is always accepted back. Drift is not counted from the log's own clock, or
+    each push could carry it 5000 ms further.
+    """
+    return min(max(make_hlc(physical + MAX_DRIFT_MS, MAX_COUNTER), clock + _STEPS_AHEAD), MAX_HLC)
+
+
 class Clock:
     """A hybrid logical clock; every timestamp is greater than all before it, also under threads.
 
@@ -270,6 +280,12 @@ class Clock:
             physical = int(self._wall())
             check_drift(remote, physical)
             self._last = _after(self._last, _checked(remote), physical)
+            return self._last
+
+    def follow(self, remote: int) -> int:
+        """Step past the timestamp of a delta that the log accepts, see `latest_admitted`."""
+        with self._lock:
+            self._last = _after(self._last, _checked(remote), int(self._wall()))
             return self._last
 
     def _next(self) -> int:

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from driftline.core import JsonObject
-from driftline.deltas import COLUMN_TYPES, MAX_ID_LENGTH
+from driftline.deltas import COLUMN_TYPES, MAX_ID_LENGTH, physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._lake.snapshot import ARROW, DEFAULT_LIMIT as SNAPSHOT_LIMIT, NDJSON
@@ -62,7 +62,12 @@ async def push(gateway: Gateway, request: Request) -> Response:
         gateway.limiter.take(caller.client_id)
     push, appended = await gateway.push(caller, body)
     fresh = b",".join([push.entries[position].body for position in appended.fresh])
-    answer = b'{"serverHlc":"%d","accepted":%d,"deltas":[%b]}' % (appended.server_hlc, len(push.entries), fresh)
+    answer = b'{"serverHlc":"%d","serverTime":%d,"accepted":%d,"deltas":[%b]}' % (
+        appended.server_hlc,
+        physical_ms(),
+        len(push.entries),
+        fresh,
+    )
     return Response(answer, media_type=_JSON)
 
 
@@ -71,9 +76,10 @@ async def pull(gateway: Gateway, request: Request) -> Response:
     caller, query = _client(gateway, request), dict(request.query_params)
     seconds = wait_of(query)
     page = await (gateway.feeds.long_poll(caller, query, seconds) if seconds else gateway.pull(caller, query))
-    answer = b'{"deltas":[%b],"serverHlc":"%d","hasMore":%b,"cursor":"%b"}' % (
+    answer = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"hasMore":%b,"cursor":"%b"}' % (
         b",".join(page.deltas),
         gateway.server_hlc(),
+        physical_ms(),
         b"true" if page.has_more else b"false",
         page.cursor.encode().encode(),
     )
@@ -388,14 +394,15 @@ def _ref(name: str) -> JsonObject:
 def _schemas() -> JsonObject:
     number, text, deltas = {"type": "integer"}, {"type": "string"}, _list(_ref("Delta"))
     counts = {"type": "object", "additionalProperties": number}
+    server = {"serverHlc": _HLC, "serverTime": {**number, "description": "the gateway's wall clock, in milliseconds"}}
     return {
         "Delta": _delta(),
         "Push": _object(
             {"clientId": _ID, "deltas": _list(_ref("Delta"), maxItems=MAX_DELTAS)},
             {"lastSeenHlc": {"anyOf": [_HLC, {"type": "null"}]}},
         ),
-        "PushAnswer": _object({"serverHlc": _HLC, "accepted": number, "deltas": deltas}),
-        "PullAnswer": _object({"deltas": deltas, "serverHlc": _HLC, "hasMore": {"type": "boolean"}, "cursor": text}),
+        "PushAnswer": _object({**server, "accepted": number, "deltas": deltas}),
+        "PullAnswer": _object({"deltas": deltas, **server, "hasMore": {"type": "boolean"}, "cursor": text}),
         "TableSchema": _object(
             {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": _COLUMN_TYPE}))},
             {"key": _list(_COLUMN)},

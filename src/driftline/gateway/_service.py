@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from driftline.deltas import TableSchema, make_hlc, physical_ms
+from driftline.deltas import MAX_DRIFT_MS, TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
 from driftline.gateway._lake.config import Configuration, load_configuration
@@ -48,7 +48,7 @@ _REMEMBERED_CLIENTS = 1000
 _FAILED_PER_SECOND = 10.0
 _REFUSALS_SECONDS = 60.0  # forged pages are reported once in this time
 _TICK_SECONDS = 0.5
-_PRUNE_TICKS, _REFRESH_TICKS = 4, 60
+_PRUNE_TICKS, _REFRESH_TICKS, _CLOCK_TICKS = 4, 60, 1200
 _REFRESH_MS = 25_000  # the first of several servers refreshes the copy of the lake's facts for all
 _PRUNE_STEP = 20_000  # records removed in one transaction, so that pushes are not blocked
 _logger = logging.getLogger("driftline.gateway")
@@ -102,7 +102,7 @@ class Gateway:
         """Validate a whole batch, then make it durable."""
         push = await self._parsed(body)
         check_authors(push, caller.client_id)
-        check_clocks(push, physical_ms())
+        check_clocks(push, physical_ms(), self.log.clock, self._is_known)
         configuration = self.configuration()
         _check_open(configuration)
         check_schemas(push, configuration.schemas, configuration.is_strict, self._is_known)
@@ -222,13 +222,14 @@ class Gateway:
     def gauges(self) -> dict[str, tuple[str, float]]:
         """The gauges of the log and this process: name, help, value."""
         bounds, flushed = self.log.bounds(), self.log.flush_progress().flushed
-        server_ms = self.server_hlc() >> 16
-        lag = max((server_ms - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
+        now = physical_ms()
+        lag = max((now - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
         return {
             "driftline_log_last_sequence": ("Newest sequence of the log.", bounds.last),
             "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
             "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", flushed),
             "driftline_log_wal_bytes": ("Size of the write-ahead log.", self.log.size()),
+            "driftline_clock_ahead_ms": ("How far the log's clock is ahead of this machine's.", self.clock_ahead_ms()),
             "driftline_feeds_open": ("Clients that listen to a feed or a long poll (this process).", self.feeds.open),
             "driftline_pending_deltas": ("Deltas waiting to be written (this process).", self.pending),
             "driftline_last_seen_lag_ms": ("How far the hindmost client's lastSeenHlc lies back (this process).", lag),
@@ -242,8 +243,18 @@ class Gateway:
         return self._configuration
 
     def server_hlc(self) -> int:
-        """The gateway's time, not before any delta it has accepted."""
-        return max(self.log.clock(), make_hlc(physical_ms()))
+        """The log's clock, not before any delta it has accepted; a restart with another wall clock knows it too."""
+        return self.log.clock()
+
+    def clock_ahead_ms(self) -> int:
+        """How far the log's clock is ahead of the machine's: that was wrong once, or is wrong now."""
+        return max((self.server_hlc() >> 16) - physical_ms(), 0)
+
+    def report_clock(self) -> None:
+        """Tell the operator about a clock that is ahead; pushes and pulls go on."""
+        ahead = self.clock_ahead_ms()
+        if ahead > MAX_DRIFT_MS:
+            _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")
 
     def prune(self) -> int:
         """Remove deltas that are older than the retention time and in the lake; the number removed."""
@@ -402,6 +413,8 @@ class _Upkeep:
             gateway.prune()
         if tick % _REFRESH_TICKS == 1:
             gateway.refresh()
+        if tick % _CLOCK_TICKS == 0:
+            gateway.report_clock()
 
 
 @dataclass(frozen=True, slots=True)

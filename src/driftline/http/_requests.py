@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -46,6 +47,7 @@ STATUS_OF_CODE = {
 _CODE_OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _RETRY_LATER_SECONDS = 5
 _MAX_CLIENTS = 10_000
+_LINGER_SECONDS = 2.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = "application/json"
 # Members of an error for programs, beside its message (gateway §3); `positions` are those of a push.
@@ -134,7 +136,24 @@ def error_response(scope: Scope, error: DriftlineError) -> Response:
         fields = {"requestId": scope.get("request_id", ""), "code": error.code, "error": error.message}
         _logger.error("failed", extra={"fields": fields})
     body = error_body(told.code, told.message, scope.get("request_id", ""), **error_members(told))
-    return Response(body, STATUS_OF_CODE[told.code], error_headers(told), media_type=_JSON)
+    kind = _LingeringResponse if told.code == "PAYLOAD_TOO_LARGE" else Response
+    return kind(body, STATUS_OF_CODE[told.code], error_headers(told), media_type=_JSON)
+
+
+class _LingeringResponse(Response):
+    """Answers at once, then drops the rest of the request for a while.
+
+    A connection that is closed with unread bytes is reset, and a client that is still sending loses the response.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def error_members(error: DriftlineError) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from driftline.core import JsonObject
-from driftline.deltas import RowMerge, make_hlc, physical_ms
+from driftline.deltas import RowMerge, physical_ms
 from driftline.errors import GatewayError, LakeError
 from driftline.gateway._log.log import DeltaLog, read_all, unavailable
 from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
@@ -297,10 +297,9 @@ class Snapshots:
             self._log.change_document(f"fold:{each}", lambda _: None)
 
     def _head(self, request: Request, manifest: Manifest) -> JsonObject:
-        server_hlc = max(self._log.clock(), make_hlc(physical_ms()))
         shown = None if request.rules is None else request.rules.tables()
         tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
-        return {"serverHlc": str(server_hlc), "tables": tables}
+        return {"serverHlc": str(self._log.clock()), "serverTime": physical_ms(), "tables": tables}
 
     def _make_again(self, manifest: Manifest) -> None:
         """Merge the state of a manifest once more; other rows than before are never served."""

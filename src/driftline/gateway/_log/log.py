@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from driftline.deltas import RowKey
+from driftline.deltas import COUNTER_BITS, MAX_DRIFT_MS, RowKey, latest_admitted
 from driftline.errors import DriftlineError, GatewayError
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
@@ -176,7 +176,7 @@ class DeltaLog(Protocol):
         """The tables that deltas have named."""
 
     def clock(self) -> int:
-        """The newest timestamp that the log has issued or seen."""
+        """The newest timestamp that the log has issued or seen; it is durable."""
 
     def wait_past(self, seq: int, seconds: float) -> int:
         """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
@@ -388,6 +388,24 @@ def check_horizon(batch: Sequence[Entry], fresh: Sequence[int], horizon: int) ->
         )
 
 
+def check_clock(batch: Sequence[Entry], fresh: Sequence[int], clock: int, physical: int) -> None:
+    """Refuse new deltas from too far in the future; with what a client needs to correct their timestamps."""
+    latest = latest_admitted(clock, physical)
+    ahead = [position for position in fresh if batch[position].hlc > latest]
+    if ahead:
+        milliseconds = (max(batch[position].hlc for position in ahead) >> COUNTER_BITS) - physical
+        raise GatewayError(
+            f"deltas[{ahead[0]}]: Remote clock is {milliseconds}ms ahead (max drift: {MAX_DRIFT_MS}ms)",
+            code="CLOCK_DRIFT",
+            positions=ahead,
+            aheadMs=milliseconds,
+            maxDriftMs=MAX_DRIFT_MS,
+            maxHlc=str(latest),
+            serverHlc=str(clock),
+            serverTime=physical,
+        )
+
+
 def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str]:
     """Tables seen for the first time, by their name without case; they become directories, so case must not differ."""
     found: dict[str, str] = {}
@@ -397,7 +415,8 @@ def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str
         if known is None:
             found[folded] = name
         elif known != name:
-            raise GatewayError(f"table {name!r} differs from {known!r} only in case")
+            positions = [position for position, entry in enumerate(batch) if entry.table == name]
+            raise GatewayError(f"table {name!r} differs from {known!r} only in case", positions=positions)
     return found
 
 

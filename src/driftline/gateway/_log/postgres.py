@@ -34,6 +34,7 @@ from driftline.gateway._log.log import (
     StoredRow,
     StoredVersion,
     Waiting,
+    check_clock,
     check_horizon,
     fresh_positions,
     new_tables,
@@ -423,7 +424,8 @@ class PostgresLog(BaseLog):
             fresh = fresh_positions(batch, lambda entry: known.get((entry.hlc, entry.delta_id)))
             check_horizon(batch, fresh, head["horizon"])
             found = new_tables(batch, tables.get)
-            server_hlc = clock.recv(max(entry.hlc for entry in batch)) if batch else clock.now()
+            check_clock(batch, fresh, clock.last, self._wall())
+            server_hlc = clock.follow(max(batch[position].hlc for position in fresh)) if fresh else clock.now()
         except DriftlineError as error:
             return error
         tables.update(found)

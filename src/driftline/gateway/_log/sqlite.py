@@ -32,6 +32,7 @@ from driftline.gateway._log.log import (
     StoredRow,
     StoredVersion,
     Waiting,
+    check_clock,
     check_horizon,
     fresh_positions,
     new_tables,
@@ -345,7 +346,8 @@ class SqliteLog(BaseLog):
             fresh = fresh_positions(batch, partial(_known_op, db))
             check_horizon(batch, fresh, counters["horizon"])
             tables = new_tables(batch, partial(_known_table, db))
-            server_hlc = clock.recv(max(entry.hlc for entry in batch)) if batch else clock.now()
+            check_clock(batch, fresh, clock.last, self._wall())
+            server_hlc = clock.follow(max(batch[position].hlc for position in fresh)) if fresh else clock.now()
         except DriftlineError as error:
             return error
         db.executemany("INSERT INTO tables VALUES (?, ?)", tables.items())

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from driftline.deltas import physical_ms
 from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog
@@ -217,9 +218,10 @@ class Feeds:
         cursor = page.cursor.encode()
         if not page.deltas:
             return FeedEvent(b"", 0, cursor, page.has_more, turn)
-        data = b'{"deltas":[%b],"serverHlc":"%d","cursor":"%b"}' % (
+        data = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"cursor":"%b"}' % (
             b",".join(page.deltas),
             self._server_hlc(),
+            physical_ms(),
             cursor.encode(),
         )
         chunk = b"id: %b\nevent: deltas\ndata: %b\n\n" % (cursor.encode(), data)

@@ -19,16 +19,16 @@ from driftline.deltas import (
     TableSchema,
     abbreviate,
     check_column_names,
-    check_drift,
     check_table_name,
     check_value,
     columns_text,
     delta_hlc_from_wire,
     hash_input,
     hlc_from_wire,
+    latest_admitted,
 )
 from driftline.errors import DeltaError, GatewayError
-from driftline.gateway._log.log import OP_CODES, Entry
+from driftline.gateway._log.log import OP_CODES, Entry, check_clock
 
 MAX_DELTAS = 10_000
 
@@ -135,9 +135,11 @@ def check_authors(push: Push, client_id: str) -> None:
     refuse([(index, "clientId is not the token's subject", None) for index in others], "FORBIDDEN")
 
 
-def check_clocks(push: Push, physical: int) -> None:
-    """No delta may be from too far in the future."""
-    check_drift(push.max_hlc(), physical)
+def check_clocks(push: Push, physical: int, clock: Callable[[], int], is_known: IsKnown) -> None:
+    """No new delta may be from too far in the future; the log's clock is read only where it decides."""
+    if push.max_hlc() > latest_admitted(0, physical):
+        fresh = [index for index, entry in enumerate(push.entries) if not is_known(entry)]
+        check_clock(push.entries, fresh, clock(), physical)
 
 
 def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: bool, is_known: IsKnown) -> None:
