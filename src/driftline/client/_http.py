@@ -6,7 +6,9 @@ import contextlib
 import gzip
 import http.client
 import json
+import select
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -16,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.core import JsonObject
-from driftline.deltas import RowDelta
+from driftline.deltas import MAX_SAFE_INTEGER, RowDelta
 from driftline.errors import GatewayError, OptionError
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60
+_PIECE = 64 << 10  # bytes of a body between two looks for an answer
 _SILENCE_SECONDS = 45  # a feed sends a heartbeat every 15
 
 
@@ -32,6 +35,7 @@ class Pulled:
     cursor: str
     has_more: bool
     server_hlc: int
+    server_time: int | None = None  # the gateway's wall clock, None from one of an earlier version
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,56 @@ class SnapshotPage:
     next: str | None
     cursor: str
     server_hlc: int
+    server_time: int | None = None
+
+
+def read_json(data: bytes | str) -> Any:
+    """The content of a JSON text; an integer that is not exact in JavaScript is a double here too."""
+    return json.loads(data, parse_int=_number)
+
+
+def _number(token: str) -> int | float:
+    value = int(token)
+    return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else float(value)
+
+
+class _Attentive(http.client.HTTPConnection):
+    """Sends a body piece by piece, and stops when the server has answered: it does not take the rest."""
+
+    def send(self, data: Any) -> None:
+        """Send the head of a request, or its body."""
+        if not isinstance(data, bytes) or len(data) <= _PIECE:
+            super().send(data)
+            return
+        try:
+            for start in range(0, len(data), _PIECE):
+                if start and self._has_answer():
+                    return
+                super().send(data[start : start + _PIECE])
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the answer may have arrived before the connection was closed
+
+    def _has_answer(self) -> bool:
+        # What is readable on an encrypted connection may be the protocol's own.
+        encrypted = isinstance(self.sock, ssl.SSLSocket)
+        return not encrypted and bool(select.select([self.sock], [], [], 0)[0])
+
+
+class _AttentiveTls(_Attentive, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class _PlainHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Attentive, request)
+
+
+class _TlsHandler(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_AttentiveTls, request)
+
+
+_opener = urllib.request.build_opener(_PlainHandler, _TlsHandler)
 
 
 class GatewayClient:
@@ -82,7 +136,8 @@ class GatewayClient:
         start = {"since": str(since)} if cursor is None else {"cursor": cursor}
         answer = self._request(self._path("/pull", limit=limit, **start))
         deltas = [RowDelta.from_wire(delta) for delta in answer["deltas"]]
-        return Pulled(deltas, answer["cursor"], answer["hasMore"], int(answer["serverHlc"]))
+        hlc, wall = int(answer["serverHlc"]), answer.get("serverTime")
+        return Pulled(deltas, answer["cursor"], answer["hasMore"], hlc, wall)
 
     def pull_all(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Iterator[Pulled]:
         """Every page up to the end of the log; the last one may be empty and has the newest cursor."""
@@ -115,7 +170,7 @@ class GatewayClient:
         token = self._token() if callable(self._token) else self._token
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def _request(self, path: str, body: bytes | None = None, read: Callable[[bytes], Any] = json.loads) -> Any:
+    def _request(self, path: str, body: bytes | None = None, read: Callable[[bytes], Any] = read_json) -> Any:
         deadline = time.monotonic() + self._patience
         pause = 0.2
         while True:
@@ -131,7 +186,7 @@ class GatewayClient:
         headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", **self._headers()}
         request = urllib.request.Request(self._root + path, body, headers)  # noqa: S310 - checked in the constructor
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
+            with _opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
                 data = response.read()
                 return read(gzip.decompress(data) if response.headers.get("Content-Encoding") == "gzip" else data)
         except urllib.error.HTTPError as error:
@@ -186,15 +241,16 @@ def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
             fields[name] = value.removeprefix(" ")
         else:
             if "data" in fields:
-                yield fields.get("event", "message"), json.loads(fields["data"])
+                yield fields.get("event", "message"), read_json(fields["data"])
             fields = {}
 
 
 def _snapshot_page(data: bytes) -> SnapshotPage:
-    first, *rows, last = [json.loads(line) for line in data.splitlines()]
+    first, *rows, last = [read_json(line) for line in data.splitlines()]
     if "page" not in first or "end" not in last:
         raise ValueError("a snapshot page without its end")
-    return SnapshotPage(rows, last["end"]["next"], last["end"]["cursor"], int(first["page"]["serverHlc"]))
+    head, end = first["page"], last["end"]
+    return SnapshotPage(rows, end["next"], end["cursor"], int(head["serverHlc"]), head.get("serverTime"))
 
 
 class _Later(Exception):  # noqa: N818 - a request to try again
@@ -207,8 +263,8 @@ class _Later(Exception):  # noqa: N818 - a request to try again
 def _refusal(status: int, answer: bytes) -> GatewayError:
     try:
         body = json.loads(answer)
-        more = {name: body[name] for name in ("reason", "snapshot") if name in body}
-        return GatewayError(body["error"], code=body["code"], status=status, request_id=body["requestId"], **more)
+        told = {name: value for name, value in body.items() if name not in ("error", "code", "requestId", "status")}
+        return GatewayError(body["error"], code=body["code"], status=status, request_id=body["requestId"], **told)
     except (ValueError, KeyError, TypeError):
         return GatewayError(f"the gateway answered {status}", code="unexpected_answer", status=status)
 

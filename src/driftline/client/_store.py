@@ -6,6 +6,7 @@ The application sees both, merged by the one rule of merging, so nothing is reba
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,22 +15,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driftline.client._http import read_json
 from driftline.client._sync import Connection, Follower, SyncReport, sync
 from driftline.core import JsonObject
 from driftline.deltas import (
+    COUNTER_BITS,
+    MAX_SAFE_INTEGER,
     Clock,
     RowDelta,
     RowKey,
     RowMerge,
     RowState,
+    abbreviate,
+    check_text,
     check_value,
     extract,
     fold_from_plain,
     fold_to_plain,
+    make_hlc,
+    physical_ms,
 )
-from driftline.errors import InputError
+from driftline.errors import DeltaError, InputError
 
 FORMAT_VERSION = 1
+_SMALLEST_OFFSET_MS = 2000  # clocks that differ by less are taken as equal
 
 _SCHEMA = """
 CREATE TABLE confirmed (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
@@ -76,7 +85,7 @@ class Store:
     ) -> None:
         self.client_id = client_id
         self._connection = Connection(url, gateway, client_id, token, dict(parameters or {}))
-        self._wall = wall
+        self._wall = wall or physical_ms
         self._lock = threading.RLock()
         self.sending = threading.Lock()  # the queue has one sender at a time
         self._followers: list[Follower] = []
@@ -87,8 +96,7 @@ class Store:
 
     def put(self, table: str, row_id: str, columns: Mapping[str, Any]) -> None:
         """Set columns of a row, which is created if it is missing; the others stay. Seen at once, sent by `sync`."""
-        for name, value in columns.items():
-            check_value(name, value)
+        _check_columns(columns)
         with self.writing():
             state = self._state((table, row_id))
             before = state.columns if state.live else None
@@ -109,10 +117,14 @@ class Store:
 
     def rows(self, table: str) -> dict[str, JsonObject]:
         """Every row of a table by its id, in order of the ids."""
-        ids = "SELECT row_id FROM confirmed WHERE name = ?1 UNION SELECT row_id FROM queue WHERE name = ?1 ORDER BY 1"
         with self._lock:
-            found = [(row_id, self._state((table, row_id))) for (row_id,) in self._db.execute(ids, (table,)).fetchall()]
-        return {row_id: state.columns for row_id, state in found if state.live}
+            confirmed = self._db.execute("SELECT row_id, fold FROM confirmed WHERE name = ?", (table,)).fetchall()
+            waiting = self._db.execute("SELECT row_id, delta FROM queue WHERE name = ?", (table,)).fetchall()
+        folds = {row_id: fold_from_plain(read_json(text)) for row_id, text in confirmed}
+        for row_id, text in waiting:
+            folds.setdefault(row_id, RowMerge()).add(_delta(text))
+        states = {row_id: folds[row_id].state() for row_id in sorted(folds)}
+        return {row_id: state.columns for row_id, state in states.items() if state.live}
 
     @property
     def pending(self) -> int:
@@ -159,10 +171,14 @@ class Store:
 
     # Steps of a round.
 
-    def queued(self, limit: int) -> list[tuple[int, RowDelta]]:
-        """The oldest pending writes, with their numbers."""
+    def queued(self, limit: int, most_bytes: int = 8 << 20) -> list[tuple[int, RowDelta]]:
+        """The oldest pending writes with their numbers, so many and so large together; at least one."""
+        sizes = "SELECT n, sum(length(CAST(delta AS BLOB))) OVER (ORDER BY n) AS size FROM queue ORDER BY n LIMIT ?"
+        query = f"SELECT q.n, q.delta FROM ({sizes}) s JOIN queue q ON q.n = s.n WHERE s.size <= ? ORDER BY q.n"  # noqa: S608
         with self._lock:
-            rows = self._db.execute("SELECT n, delta FROM queue ORDER BY n LIMIT ?", (limit,)).fetchall()
+            rows = self._db.execute(query, (limit, most_bytes)).fetchall()
+            if not rows:
+                rows = self._db.execute("SELECT n, delta FROM queue ORDER BY n LIMIT 1").fetchall()
         return [(number, _delta(text)) for number, text in rows]
 
     def confirm(self, numbers: Sequence[int], deltas: Iterable[RowDelta]) -> None:
@@ -170,6 +186,45 @@ class Store:
         with self.writing():
             self._fold_in(deltas)
             self._db.executemany("DELETE FROM queue WHERE n = ?", [(number,) for number in numbers])
+
+    def note_time(self, server_ms: int | None) -> None:
+        """Note how far this machine's clock is from the gateway's, where it is more than a moment."""
+        if server_ms is None:
+            return
+        with self._lock:
+            offset = server_ms - self._wall()
+            offset = offset if abs(offset) > _SMALLEST_OFFSET_MS else 0
+            before = int(self._meta("offset") or 0)
+            if offset != before and (not offset or abs(offset - before) > _SMALLEST_OFFSET_MS):
+                self._set_meta("offset", str(offset))
+
+    def restamp(self, first: int, server_ms: int, latest: int) -> None:
+        """Give the writes of the queue from `first` on timestamps that the gateway accepts, in the same order.
+
+        No log has them, so their ids are unknown to everyone. While the clock is still wrong, the offset gives the true
+        time of writing; where it was corrected meanwhile, a write counts as made now.
+        """
+        self.note_time(server_ms)
+        with self.writing():
+            offset = server_ms - self._wall()
+            earlier = self._db.execute("SELECT delta FROM queue WHERE n < ? ORDER BY n", (first,)).fetchall()
+            later = self._db.execute("SELECT n, delta FROM queue WHERE n >= ? ORDER BY n", (first,)).fetchall()
+            last = max([int(self._meta("observed") or 0), *(_delta(text).hlc for (text,) in earlier)])
+            last = min(last, latest - len(later))  # the gateway has issued nothing beyond what it accepts
+            now = max(make_hlc(server_ms), last)
+            for number, text in later:
+                old = _delta(text)
+                last = max(min(old.hlc + (offset << COUNTER_BITS), now), last + 1)
+                made = RowDelta.make(
+                    op=old.op,
+                    table=old.table,
+                    row_id=old.row_id,
+                    client_id=old.client_id,
+                    columns=list(old.columns),
+                    hlc=last,
+                )
+                self._db.execute("UPDATE queue SET delta = ? WHERE n = ?", (json.dumps(made.to_wire()), number))
+            self._set_meta("clock", str(last))
 
     def reject(self, number: int, code: str, message: str) -> Change:
         """Take a refused write out of the queue; the row without it."""
@@ -272,7 +327,8 @@ class Store:
             raise InputError(f"this store belongs to client {owner!r}, not {self.client_id!r}", code="other_client")
 
     def _enqueue(self, table: str, row_id: str, before: Any, after: Any) -> None:
-        clock = Clock(self._wall, last=int(self._meta("clock") or 0))
+        offset = int(self._meta("offset") or 0)
+        clock = Clock(lambda: self._wall() + offset, last=int(self._meta("clock") or 0))
         made = extract(before, after, table=table, row_id=row_id, client_id=self.client_id, hlc=clock.now())
         if made is None:
             return
@@ -292,7 +348,7 @@ class Store:
     def _fold(self, key: RowKey, where: str = "confirmed") -> RowMerge:
         query = f"SELECT fold FROM {where} WHERE name = ? AND row_id = ?"  # noqa: S608 - one of two constants
         found = self._db.execute(query, key).fetchone()
-        return RowMerge() if found is None else fold_from_plain(json.loads(found[0]))
+        return RowMerge() if found is None else fold_from_plain(read_json(found[0]))
 
     def _fold_in(self, deltas: Iterable[RowDelta], where: str = "confirmed") -> None:
         folds: dict[RowKey, RowMerge] = {}
@@ -306,8 +362,9 @@ class Store:
 
     def _observe(self, hlc: int) -> None:
         """Advance the clock, so that later writes are newer than everything seen before them."""
-        if hlc > int(self._meta("clock") or 0):
-            self._set_meta("clock", str(hlc))
+        for name in ("clock", "observed"):
+            if hlc > int(self._meta(name) or 0):
+                self._set_meta(name, str(hlc))
 
     def _meta(self, name: str) -> str | None:
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -318,7 +375,30 @@ class Store:
 
 
 def _delta(text: str) -> RowDelta:
-    return RowDelta.from_wire(json.loads(text))
+    return RowDelta.from_wire(read_json(text))
+
+
+def _check_columns(columns: Mapping[str, Any]) -> None:
+    """Refuse what would not come back as it was put."""
+    for name, value in columns.items():
+        check_text("column", name)
+        check_value(name, value)
+        _check_exact(name, value)
+
+
+def _check_exact(column: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            check_text(f"a key in column {abbreviate(column)}", name)
+            _check_exact(column, item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_exact(column, item)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise DeltaError(f"column {abbreviate(column)}: {value} is not JSON: put None or a text", column=column)
+    elif type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+        message = f"column {abbreviate(column)}: {value} is beyond ±(2^53 - 1), where doubles are not exact: put a text"
+        raise DeltaError(message, column=column)
 
 
 def _change(key: RowKey, state: RowState) -> Change:

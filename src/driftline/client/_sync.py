@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
-import re
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,11 +20,9 @@ if TYPE_CHECKING:
     from driftline.client._store import Change, Store
 
 _BATCH = 500
-_INDEX = re.compile(r"deltas\[([0-9]+)\]")
-_AHEAD = re.compile(r"is ([0-9]+)ms ahead \(max drift: ([0-9]+)ms\)")
+_MOST_RESTAMPS = 5  # in one round
 # Refusals that no second try can change: the write is rejected.
 _FINAL = ("VALIDATION_ERROR", "SCHEMA_ERROR", "TOO_OLD", "PAYLOAD_TOO_LARGE")
-_LONGEST_WAIT_SECONDS = 30.0
 _PASSING = ("unreachable", "BACKPRESSURE_ERROR", "OVERLOADED", "RATE_LIMITED", "CLOCK_DRIFT", "unexpected_answer")
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _REST = 0.2  # after a feed that the server ended
@@ -64,8 +60,22 @@ class SyncReport:
 
 def sync(store: Store, connection: Connection) -> SyncReport:
     """One round: push what is pending, then pull."""
+    report, refusal = sync_round(store, connection)
+    if refusal is not None:
+        raise refusal
+    return report
+
+
+def sync_round(store: Store, connection: Connection) -> tuple[SyncReport, GatewayError | None]:
+    """One round, and why writes could not be pushed: reading does not wait for that."""
     client, report = connection.open(), SyncReport()
-    _push(store, client, report)
+    refusal: GatewayError | None = None
+    try:
+        _push(store, client, report)
+    except GatewayError as error:
+        if error.code in ("AUTH_ERROR", "unreachable"):
+            raise
+        refusal = error
     if store.cursor is None:
         _take_snapshot(store, client, report)
     try:
@@ -75,31 +85,36 @@ def sync(store: Store, connection: Connection) -> SyncReport:
             raise
         _take_snapshot(store, client, report)
         _pull(store, client, report)
-    return report
+    return report, refusal
 
 
 def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
     """Send the queue, oldest first; writes that are refused for good are rejected and the rest is sent."""
-    waited = 0.0
+    restamps = 0
     size = _BATCH
     while waiting := store.queued(size):
         deltas = [delta for _, delta in waiting]
         try:
-            client.push(deltas)
+            answer = client.push(deltas)
         except GatewayError as error:
-            if error.code == "CLOCK_DRIFT":
-                waited += _wait_for_clock(error, waited)
+            named = [waiting[position][0] for position in error.context.get("positions", ())]
+            if error.code == "CLOCK_DRIFT" and named and restamps < _MOST_RESTAMPS:
+                store.restamp(named[0], error.serverTime, int(error.maxHlc))
+                restamps += 1
                 continue
-            if error.code not in _FINAL:
+            if error.code not in _FINAL and not (error.code == "FORBIDDEN" and named):
                 raise
-            position = _refused_position(error, len(waiting))
-            if position is None:
+            if not named and len(waiting) > 1:
                 size = len(waiting) // 2  # no single write is named: bisect
                 continue
-            report.changes.append(store.reject(waiting[position][0], error.code, error.message))
-            report.rejected += 1
+            for number in named or [waiting[0][0]]:
+                report.changes.append(store.reject(number, error.code, error.message))
+                report.rejected += 1
         else:
-            store.confirm([number for number, _ in waiting], deltas)
+            hidden = set(answer.get("hidden", ()))  # what the rules do not show to this client after it was written
+            shown = [delta for position, delta in enumerate(deltas) if position not in hidden]
+            store.confirm([number for number, _ in waiting], shown)
+            store.note_time(answer.get("serverTime"))
             report.pushed += len(deltas)
             size = _BATCH
 
@@ -112,6 +127,7 @@ def _take_snapshot(store: Store, client: GatewayClient, report: SyncReport) -> N
         for page in client.snapshot():
             store.add_to_snapshot(page.rows)
             cursor, server_hlc = page.cursor, page.server_hlc
+            store.note_time(page.server_time)
     except GatewayError as error:
         if error.code != "NOT_FOUND":
             raise
@@ -127,29 +143,11 @@ def _pull(store: Store, client: GatewayClient, report: SyncReport) -> None:
     while has_more:
         after = store.cursor
         page = client.pull(cursor=after)
+        store.note_time(page.server_time)
         changes = store.take(page.deltas, page.cursor, page.server_hlc, after=after)
         has_more = page.has_more or changes is None  # None: a follower was faster, continue after it
         report.changes += changes or []
         report.pulled += 0 if changes is None else len(page.deltas)
-
-
-def _refused_position(error: GatewayError, count: int) -> int | None:
-    """Which write of a batch was refused; the only one, or the one that the message names."""
-    named = _INDEX.search(error.message)
-    if named is not None and int(named.group(1)) < count:
-        return int(named.group(1))
-    return 0 if count == 1 else None
-
-
-def _wait_for_clock(error: GatewayError, waited: float) -> float:
-    """Wait until the oldest writes are not in the gateway's future; the clock of this machine is ahead."""
-    named = _AHEAD.search(error.message)
-    ahead, allowed = (int(each) for each in named.groups()) if named else (6000, 5000)
-    seconds = (ahead - allowed) / 1000 + 0.05
-    if waited + seconds > _LONGEST_WAIT_SECONDS:
-        raise error
-    time.sleep(seconds)
-    return seconds
 
 
 class Follower:
@@ -177,7 +175,11 @@ class Follower:
         pause = _FIRST_PAUSE
         while not self._stopped.is_set():
             try:
-                yield from self._store.sync().changes
+                with self._store.sending:
+                    report, refusal = sync_round(self._store, self._connection)
+                yield from report.changes
+                if refusal is not None:
+                    raise refusal
                 pause = _FIRST_PAUSE
                 yield from self._listen()
             except GatewayError as error:
@@ -247,6 +249,7 @@ class Follower:
 
     def _taken(self, event: JsonObject, position: str) -> list[Change] | None:
         deltas = [RowDelta.from_wire(delta) for delta in event["deltas"]]
+        self._store.note_time(event.get("serverTime"))
         return self._store.take(deltas, event["cursor"], int(event["serverHlc"]), after=position)
 
     def _read(self, reader: FeedReader) -> None:
