@@ -85,6 +85,25 @@ test("a follower tells what it cannot mend", { skip }, async () => {
   }, { code: "AUTH_ERROR" });
 });
 
+test("writes of a clock a day ahead are sent in the first round, in order, and stop nothing", { skip }, async () => {
+  const day = 86_400_000;
+  const [wrong, right] = [await open("a", { wall: () => Date.now() + day }), await open("b")];
+  for (let i = 0; i < 120; i++) await wrong.put("notes", `clock${i % 3}`, { text: String(i) });
+  const report = await wrong.sync();
+  assert.deepEqual([report.pushed, report.rejected, await wrong.pending()], [120, 0, 0]);
+  assert.deepEqual(await wrong.get("notes", "clock2"), { text: "119" });
+  await right.sync();
+  assert.deepEqual(await right.get("notes", "clock2"), { text: "119" });
+  await right.put("notes", "clock2", { text: "later" });
+  await right.sync();
+  await wrong.sync();
+  assert.deepEqual(await wrong.get("notes", "clock2"), { text: "later" });
+  await wrong.put("notes", "clock2", { text: "last" }); // stamped by the gateway's time from now on
+  await wrong.sync();
+  await right.sync();
+  assert.deepEqual(await right.get("notes", "clock2"), { text: "last" });
+});
+
 async function until(condition) {
   for (let i = 0; i < 400 && !(await condition()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
   assert.ok(await condition());
