@@ -21,10 +21,10 @@ from typing import NamedTuple
 import source_counts
 
 ROOT = source_counts.ROOT
-MAX_FILES = 318
+MAX_FILES = 330
 MAX_LINES = 76_000
 MAX_EXCEPTIONS = 40  # imports past a public surface; the list in pyproject.toml can only become shorter
-MAX_SMALL_DIFF = 35
+MAX_SMALL_DIFF = 27
 MAX_PIPELINE_RUN = 132
 TEST_SECONDS = 300
 LARGEST = 10

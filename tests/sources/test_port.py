@@ -101,7 +101,7 @@ WRITERS = {
 def test_every_format_is_asked_here() -> None:
     # test_postgresql, test_iceberg: they need a server, a catalog. A workbook has no empty text, only empty cells.
     asked_elsewhere = {"postgresql", "iceberg", "workbook"}
-    assert {one.name for one in FORMATS} == set(WRITERS) | asked_elsewhere
+    assert set(FORMATS) == set(WRITERS) | asked_elsewhere
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -33,10 +33,9 @@ from driftline.core import (
 )
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
-from driftline.sources._formats import FORMATS
-from driftline.sources._formats.workbook import is_workbook
+from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
-from driftline.sources._source import Format, Opening, ReadOptions, Source, number_type, reading_errors, reads_input
+from driftline.sources._source import Opening, ReadOptions, Source, number_type, reading_errors, reads_input
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -60,9 +59,9 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
         spooled = _spooled_stream(text, workspace)
         return _opened(_format_of(spooled, text), Address(text, text), Opening((spooled,), options, workspace))
     address = parse_address(text)
-    for one in FORMATS:
-        if one.recognises(address, None):
-            return _opened(one, address, Opening(_named_file(address, workspace), options, workspace))
+    decided = format_of_address(address)
+    if decided is not None:
+        return _opened(decided, address, Opening(_named_file(address, workspace), options, workspace))
     found = [_unzipped(_noted(path), workspace) for path in _expand(address.path)]
     formats = {one.name: one for one in (_format_of(file, file.name) for file in found)}
     if len(formats) > 1:
@@ -93,12 +92,12 @@ def input_size(given: Any) -> int | None:
     if is_stream(text):
         return None
     address = parse_address(text)
-    for one in FORMATS:
-        if one.recognises(address, None):
-            if address.table is not None and not address.kind:
-                return size_of(address.path)
-            with Workspace() as workspace:
-                return _opened(one, address, Opening((), ReadOptions(), workspace)).size
+    decided = format_of_address(address)
+    if decided is not None:
+        if address.table is not None and not address.kind:
+            return size_of(address.path)
+        with Workspace() as workspace:
+            return _opened(decided, address, Opening((), ReadOptions(), workspace)).size
     found = _expand(address.path)
     if is_url(address.path) and found != [address.path]:
         folder = re.split(r"[*?\[]", address.path)[0].rpartition("/")[0]
@@ -159,7 +158,7 @@ def _listed_parts(name: str) -> list[str] | None:
 
 def _is_data(name: str) -> bool:
     # Spark and others leave `_SUCCESS` and hidden checksum files beside the parts.
-    return not name.startswith(("_", ".")) and any(known_suffix(name) in one.suffixes for one in FORMATS)
+    return not name.startswith(("_", ".")) and format_of_suffix(known_suffix(name)) is not None
 
 
 def is_stream(given: StrPath) -> bool:
@@ -189,7 +188,7 @@ def _format_of(file: InputFile, name: str) -> Format:
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
             raise InputError(f"{name} is {words}", code="unsupported_format", path=name)
-    return next(one for one in FORMATS if one.recognises(Address(name, name), start))
+    return format_of_file(name, start)
 
 
 def _unzipped(file: InputFile, workspace: Workspace) -> InputFile:

@@ -9,16 +9,18 @@ Engines, the pipeline and the survey use these members and never the kind of dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import islice
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from driftline.core import Workspace, explain_os_error
 from driftline.errors import DriftlineError, InputError, TableError
-from driftline.sources._addresses import Address, InputFile
+from driftline.sources._addresses import InputFile
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -53,24 +55,6 @@ class Opening:
     files: tuple[InputFile, ...]
     options: ReadOptions
     workspace: Workspace
-
-
-class Format(Protocol):
-    """One kind of data. A new one is a file in `sources/_formats/` and an entry in its list."""
-
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Suffixes of data files of this kind; other files of a folder are ignored."""
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """Whether this format reads a file that starts with these bytes; None: whether the address alone decides it."""
-
-    def open(self, address: Address, opening: Opening) -> Source:
-        """The source, before any row is read."""
 
 
 class Source(Protocol):
@@ -460,3 +444,64 @@ def part_mismatch(side: str, name: str) -> TableError:
         code="header_mismatch",
         side=side,
     )
+
+
+@reads_input
+@dataclass(frozen=True, slots=True)
+class RowSource(TypedCells, ABC):
+    """The base of formats that only have rows: `rows` says how a file is read, and everything else follows.
+
+    Columns are those of all rows, in the order of first appearance; a format that declares its columns says so in
+    `declared`.
+    """
+
+    files: tuple[InputFile, ...]
+    format: str
+    typed: bool = field(default=True, init=False)
+    seekable: bool = field(default=False, init=False)
+    ordered: bool = field(default=True, init=False)
+
+    @abstractmethod
+    def rows(self, file: InputFile) -> Iterator[Mapping[str, Any]]:
+        """The rows of one file, in order: a value of JSON for each column that the row has."""
+
+    def declared(self) -> Sequence[str]:
+        """The columns, where the format declares them."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def header(self, side: str) -> tuple[str, ...]:
+        """The columns of all rows: the last one may have a new column."""
+        return tuple(self.declared()) or tuple(dict.fromkeys(name for row in self._all_rows() for name in row))
+
+    def types(self) -> None:
+        """Every cell has its own."""
+
+    def fingerprint(self, of_file: FileFingerprint) -> str:
+        """The bytes of its files."""
+        return fingerprint_of_files(self.files, of_file)
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """Batches in the workspace."""
+        from driftline.sources._cells import spool_rows
+
+        return spool_rows(((file, self.rows(file)) for file in self.files), workspace, self.declared())
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows and the columns that they have."""
+        from driftline.sources._cells import cells_by_column
+
+        with closing(self._all_rows()) as found:
+            return cells_by_column(islice(found, rows), self.declared())
+
+    def _all_rows(self) -> Generator[Mapping[str, Any]]:
+        for file in self.files:
+            yield from self.rows(file)
+
+    def with_absolute_paths(self) -> Self:
+        """The same source for processes in other folders."""
+        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, known_suffix
+from driftline.sources._addresses import Address, InputFile
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit
 from driftline.sources._source import Opening, SplitSide, part_mismatch, reads_input
 
@@ -21,19 +21,9 @@ if TYPE_CHECKING:
 _MAGIC = b"ARROW1"
 
 
-class ArrowFormat:
-    """Recognises files by their first bytes or their suffix."""
-
-    name = "arrow"
-    suffixes = (".arrow", ".feather")
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the magic number; a file that only has the suffix is opened, so that it is reported as damaged."""
-        return start is not None and (start.startswith(_MAGIC) or known_suffix(address.path) in self.suffixes)
-
-    def open(self, address: Address, opening: Opening) -> ArrowSource:
-        """Its files."""
-        return ArrowSource(opening.files, self.name)
+def open_input(address: Address, opening: Opening) -> ArrowSource:
+    """Its files."""
+    return ArrowSource(opening.files, "arrow")
 
 
 @reads_input

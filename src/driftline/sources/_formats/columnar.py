@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from driftline.core import Workspace
 from driftline.sources._addresses import InputFile
@@ -143,60 +140,3 @@ class ColumnarSplit(TypedRows):
     def files(self) -> tuple[InputFile, ...]:
         """Its file."""
         return (self.file,)
-
-
-@reads_input
-@dataclass(frozen=True, slots=True)
-class RowSource(TypedCells, ABC):
-    """A source that only has rows: one file, and `columns` and `rows` of it; each cell has a type of its own.
-
-    A new format of this kind is a subclass with these two methods, and a `Format` that opens it.
-    """
-
-    files: tuple[InputFile, ...]
-    format: str
-    typed: bool = True
-    seekable: bool = False
-    ordered: bool = True
-
-    @abstractmethod
-    def columns(self) -> Sequence[str]:
-        """The names of its columns, in their order."""
-
-    @abstractmethod
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Every row, its values by column."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self.files[0].size
-
-    def header(self, side: str) -> tuple[str, ...]:
-        """Its columns."""
-        return tuple(self.columns())
-
-    def types(self) -> pa.Schema | None:
-        """None: every cell has its own."""
-        return None
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of the file."""
-        return fingerprint_of_files(self.files, of_file)
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """Batches in the workspace."""
-        from driftline.sources._cells import spool_rows
-
-        return spool_rows([(self.files[0], self.rows())], workspace, self.columns())
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows."""
-        from driftline.sources._cells import cells_by_column
-
-        with closing(cast(Any, self.rows())) as found:
-            return cells_by_column(islice(found, rows), list(self.columns()))
-
-    def with_absolute_paths(self) -> Self:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

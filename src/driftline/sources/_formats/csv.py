@@ -43,31 +43,21 @@ _AUTO = "auto"
 _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
 
-class CsvFormat:
-    """Reads every file that no other format recognises."""
-
-    name = "csv"
-    suffixes = (".csv", ".tsv", ".tab", ".txt")
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """Every file."""
-        return start is not None
-
-    def open(self, address: Address, opening: Opening) -> CsvSource:
-        """Its files and options; a tab is the delimiter of .tsv and .tab."""
-        options, first = opening.options, opening.files[0]
-        delimiter = options.delimiter or ("\t" if known_suffix(first.name) in _TAB_SUFFIXES else ",")
-        if delimiter == _AUTO:
-            delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
-        reading = CsvReading(
-            delimiter,
-            options.encoding,
-            options.no_header,
-            options.rename_columns,
-            options.ragged,
-            options.skip_blank_lines,
-        )
-        return CsvSource(opening.files, reading)
+def open_input(address: Address, opening: Opening) -> CsvSource:
+    """Its files and options; a tab is the delimiter of .tsv and .tab."""
+    options, first = opening.options, opening.files[0]
+    delimiter = options.delimiter or ("\t" if known_suffix(first.name) in _TAB_SUFFIXES else ",")
+    if delimiter == _AUTO:
+        delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
+    reading = CsvReading(
+        delimiter,
+        options.encoding,
+        options.no_header,
+        options.rename_columns,
+        options.ragged,
+        options.skip_blank_lines,
+    )
+    return CsvSource(opening.files, reading)
 
 
 @reads_input

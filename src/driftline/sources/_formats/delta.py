@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core import delta_options, is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, is_delta_folder
+from driftline.sources._addresses import Address, InputFile, StoredFile
 from driftline.sources._formats.parquet import DataFile, DataFileSource
 from driftline.sources._source import Opening
 
@@ -35,25 +35,15 @@ _READER_FEATURES = {
 _MOST_DELETION_BYTES = 64 << 20  # bit masks are sent to the tasks with the plan
 
 
-class DeltaFormat:
-    """Reads `delta:LOCATION[@VERSION|@TIME]`, and folders with a Delta log."""
-
-    name = "delta"
-    suffixes = ()
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the prefix or the log."""
-        return start is None and (address.kind == "delta" or (not address.kind and is_delta_folder(address.path)))
-
-    def open(self, address: Address, opening: Opening) -> DataFileSource:
-        """The table as of its version."""
-        with _explained(address):
-            table = _table_at(address)
-            _check_protocol(table, address.text)
-            schema, physical = _columns(table)
-            data = _data_files(table, address, physical)
-        identity = f"delta:{table.metadata().id}@{table.version()}"  # versions never change
-        return DataFileSource(data, schema, physical, self.name, ordered=False, identity=identity)
+def open_input(address: Address, opening: Opening) -> DataFileSource:
+    """The table as of its version."""
+    with _explained(address):
+        table = _table_at(address)
+        _check_protocol(table, address.text)
+        schema, physical = _columns(table)
+        data = _data_files(table, address, physical)
+    identity = f"delta:{table.metadata().id}@{table.version()}"  # versions never change
+    return DataFileSource(data, schema, physical, "delta", ordered=False, identity=identity)
 
 
 def _table_at(address: Address) -> DeltaTable:

@@ -24,50 +24,29 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_MAGIC = b"DUCK"
-_MAGIC_AT = 8
-_SUFFIXES = (".duckdb", ".ddb")
 _BATCH_ROWS = 65_536
-
-
-class DuckDbFormat:
-    """Reads `FILE.duckdb::TABLE` and queries."""
-
-    name = "duckdb"
-    suffixes = _SUFFIXES
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the first bytes; by the file itself where a table is named."""
-        if start is not None:
-            return start[_MAGIC_AT:].startswith(_MAGIC)
-        return address.table is not None and not address.kind and _is_duckdb(address.path)
-
-    def open(self, address: Address, opening: Opening) -> DuckDbSource:
-        """The table; the only one needs no name."""
-        file = opening.files[0]
-        with _connected(file) as connection:
-            tables = [name for (name,) in connection.execute(_TABLES).fetchall()]
-            table = address.table or (tables[0] if len(tables) == 1 else None)
-            known = ", ".join(sorted(tables)) or "none"
-            if table is None:
-                raise InputError(
-                    f"{file.name} is a DuckDB database: name the table too, as {file.name}::TABLE (it has: {known})",
-                    code="missing_table_name",
-                    path=file.name,
-                )
-            if address.query is None and table not in tables and table.partition(".")[2] not in tables:
-                raise InputError(
-                    f"{file.name} has no table {table} (it has: {known})",
-                    code="no_such_table",
-                    path=file.name,
-                    table=table,
-                )
-        parts = (part.replace('"', '""') for part in table.split("."))
-        relation = f"({address.query})" if address.query else ".".join(f'"{part}"' for part in parts)
-        return DuckDbSource((file,), relation)
-
-
 _TABLES = "SELECT table_name FROM information_schema.tables ORDER BY table_schema, table_name"
+
+
+def open_input(address: Address, opening: Opening) -> DuckDbSource:
+    """The table or query; the only table needs no name."""
+    file = opening.files[0]
+    with _connected(file) as connection:
+        tables = [name for (name,) in connection.execute(_TABLES).fetchall()]
+    table = address.table or (tables[0] if len(tables) == 1 else None)
+    known = ", ".join(sorted(tables)) or "none"
+    if table is None:
+        raise InputError(
+            f"{file.name} is a DuckDB database: name the table too, as {file.name}::TABLE (it has: {known})",
+            code="missing_table_name",
+            path=file.name,
+        )
+    if address.query is None and table not in tables and table.partition(".")[2] not in tables:
+        raise InputError(
+            f"{file.name} has no table {table} (it has: {known})", code="no_such_table", path=file.name, table=table
+        )
+    parts = (part.replace('"', '""') for part in table.split("."))
+    return DuckDbSource((file,), f"({address.query})" if address.query else ".".join(f'"{part}"' for part in parts))
 
 
 @reads_input
@@ -154,11 +133,3 @@ def _connected(file: InputFile) -> Iterator[Any]:
         raise InputError(
             f"{file.name} cannot be read as DuckDB: {line}", code="invalid_duckdb", path=file.name
         ) from error
-
-
-def _is_duckdb(path: str) -> bool:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] == _MAGIC
-    except OSError:
-        return False

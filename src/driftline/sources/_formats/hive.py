@@ -17,35 +17,26 @@ from driftline.sources._source import Opening
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-class HiveFormat:
-    """Reads folders whose data is in folders named `column=value`."""
+def open_input(address: Address, opening: Opening) -> DataFileSource:
+    """All files below; each must have the same partition columns."""
+    import pyarrow as pa
 
-    name = "hive"
-    suffixes = ()
+    from driftline.sources._formats.parquet import ParquetSource
 
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the names of the folders."""
-        return start is None and not address.kind and address.table is None and _has_partitions(address.path)
-
-    def open(self, address: Address, opening: Opening) -> DataFileSource:
-        """All files below; each must have the same partition columns."""
-        import pyarrow as pa
-
-        from driftline.sources._formats.parquet import ParquetSource
-
-        found = [(path, _values(path, address.path)) for path in _paths(address.path)]
-        names = [name for name, _ in found[0][1]]
-        for path, values in found:
-            if [name for name, _ in values] != names:
-                raise InputError(f"{path} lies in other folders than the rest", code="mixed_inputs", path=path)
-        data = tuple(DataFile(_file(path), values) for path, values in found)
-        own = ParquetSource((data[0].file,), "parquet").types()
-        columns = [field for field in own if field.name not in names]
-        schema = pa.schema([*columns, *(pa.field(name, pa.string()) for name in names)])
-        return DataFileSource(data, schema, {name: name for name in schema.names}, self.name, ordered=True)
+    found = [(path, _values(path, address.path)) for path in _paths(address.path)]
+    names = [name for name, _ in found[0][1]]
+    for path, values in found:
+        if [name for name, _ in values] != names:
+            raise InputError(f"{path} lies in other folders than the rest", code="mixed_inputs", path=path)
+    data = tuple(DataFile(_file(path), values) for path, values in found)
+    own = ParquetSource((data[0].file,), "parquet").types()
+    columns = [field for field in own if field.name not in names]
+    schema = pa.schema([*columns, *(pa.field(name, pa.string()) for name in names)])
+    return DataFileSource(data, schema, {name: name for name in schema.names}, "hive", ordered=True)
 
 
-def _has_partitions(path: str) -> bool:
+def has_partitions(path: str) -> bool:
+    """Whether a folder has folders named `column=value`."""
     if is_url(path):
         return path.endswith("/") and any("=" in url[len(path) :].rpartition("/")[0] for url in list_urls(path))
     if not os.path.isdir(path):

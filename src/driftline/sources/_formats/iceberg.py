@@ -28,35 +28,25 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
-class IcebergFormat:
-    """Reads `iceberg:CATALOG/NAMESPACE.TABLE`, with `@SNAPSHOT` or `@TIME` at the end."""
-
-    name = "iceberg"
-    suffixes = ()
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the prefix."""
-        return start is None and address.kind == "iceberg"
-
-    def open(self, address: Address, opening: Opening) -> IcebergSource:
-        """The files that the table has in the snapshot."""
-        with _explained(address):
-            table = _load(address)
-            snapshot = _snapshot(table, address)
-            # Without a version it is the table's current schema, which may be newer than its last snapshot.
-            scan = table.scan(snapshot_id=snapshot.snapshot_id if address.version and snapshot else None)
-            tasks = tuple(scan.plan_files()) if snapshot else ()
-            if any(task.delete_files for task in tasks):
-                raise InputError(
-                    f"{address.text} has delete files, which driftline does not apply: compact the table first",
-                    code="unsupported_table",
-                    path=address.text,
-                )
-            projection = scan.projection()
-        ordered = tuple(sorted(tasks, key=lambda task: task.file.file_path))
-        version = snapshot.snapshot_id if snapshot else "empty"
-        identity = f"iceberg:{table.metadata.table_uuid}:{version}:{projection.schema_id}"
-        return IcebergSource(table.metadata, table.io, projection, ordered, identity)
+def open_input(address: Address, opening: Opening) -> IcebergSource:
+    """The files that the table has in the snapshot."""
+    with _explained(address):
+        table = _load(address)
+        snapshot = _snapshot(table, address)
+        # Without a version it is the table's current schema, which may be newer than its last snapshot.
+        scan = table.scan(snapshot_id=snapshot.snapshot_id if address.version and snapshot else None)
+        tasks = tuple(scan.plan_files()) if snapshot else ()
+        if any(task.delete_files for task in tasks):
+            raise InputError(
+                f"{address.text} has delete files, which driftline does not apply: compact the table first",
+                code="unsupported_table",
+                path=address.text,
+            )
+        projection = scan.projection()
+    ordered = tuple(sorted(tasks, key=lambda task: task.file.file_path))
+    version = snapshot.snapshot_id if snapshot else "empty"
+    identity = f"iceberg:{table.metadata.table_uuid}:{version}:{projection.schema_id}"
+    return IcebergSource(table.metadata, table.io, projection, ordered, identity)
 
 
 @reads_input

@@ -5,17 +5,16 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from driftline.core import Workspace, exact_number, io_errors
+from driftline.core import exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, TypedCells, fingerprint_of_files, reads_input
+from driftline.sources._source import Opening, RowSource, reads_input
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    pass
 
 Row = Mapping[str, Any]
 
@@ -23,69 +22,19 @@ _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\r\n"
 
 
-class JsonLinesFormat:
-    """Recognises files by their names, because any line of text may be JSON."""
-
-    name = "jsonl"
-    # A .json file in a folder is more often metadata than data.
-    suffixes = (".jsonl", ".ndjson")
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the suffix."""
-        return start is not None and known_suffix(address.path) in (*self.suffixes, ".json")
-
-    def open(self, address: Address, opening: Opening) -> JsonLinesSource:
-        """Its files."""
-        return JsonLinesSource(opening.files)
+def open_input(address: Address, opening: Opening) -> JsonLinesSource:
+    """Its files."""
+    return JsonLinesSource(opening.files, "jsonl")
 
 
 @reads_input
 @dataclass(frozen=True, slots=True)
-class JsonLinesSource(TypedCells):
+class JsonLinesSource(RowSource):
     """Objects whose names are the columns, in the order of first appearance."""
 
-    files: tuple[InputFile, ...]
-    format: str = "jsonl"
-    typed: bool = True
-    seekable: bool = False
-    ordered: bool = True
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-    def header(self, side: str) -> tuple[str, ...]:
-        """The names of all objects: the last line may have a new one."""
-        names: dict[str, None] = {}
-        for file in self.files:
-            for row in json_rows(file):
-                names.update(dict.fromkeys(row))
-        return tuple(names)
-
-    def types(self) -> None:
-        """Every cell has its own."""
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of its files."""
-        return fingerprint_of_files(self.files, of_file)
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """Batches in the workspace."""
-        from driftline.sources._cells import spool_rows
-
-        return spool_rows(((file, json_rows(file)) for file in self.files), workspace)
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first objects and the names that they have."""
-        from driftline.sources._cells import cells_by_column
-
-        objects = (row for file in self.files for row in json_rows(file))
-        return cells_by_column(islice(objects, rows))
-
-    def with_absolute_paths(self) -> JsonLinesSource:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+    def rows(self, file: InputFile) -> Iterator[Row]:
+        """The objects of a file."""
+        return json_rows(file)
 
 
 # Rows: one object a line, or, in a `.json` file, an array of objects.

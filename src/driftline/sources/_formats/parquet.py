@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, known_suffix
+from driftline.sources._addresses import Address, InputFile
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit, TypedRows, TypedSource
 from driftline.sources._source import (
     Counted,
@@ -30,19 +30,9 @@ if TYPE_CHECKING:
 _MAGIC = b"PAR1"
 
 
-class ParquetFormat:
-    """Recognises files by their first bytes or their suffix."""
-
-    name = "parquet"
-    suffixes = (".parquet", ".pq")
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the magic number; a file that only has the suffix is opened, so that it is reported as damaged."""
-        return start is not None and (start.startswith(_MAGIC) or known_suffix(address.path) in self.suffixes)
-
-    def open(self, address: Address, opening: Opening) -> ParquetSource:
-        """Its files."""
-        return ParquetSource(opening.files, self.name)
+def open_input(address: Address, opening: Opening) -> ParquetSource:
+    """Its files."""
+    return ParquetSource(opening.files, "parquet")
 
 
 @reads_input

@@ -78,31 +78,21 @@ WHERE i.indrelid = $1::regclass AND i.indisprimary AND i.indnkeyatts = 1
 _SIZE = "SELECT pg_table_size($1::regclass), greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::regclass"
 
 
-class PostgresFormat:
-    """Reads `postgresql://…::TABLE` and `postgresql://…::SELECT …`."""
+def open_input(address: Address, opening: Opening) -> PostgresSource:
+    """The table in its current state, the same for all readers of this run."""
+    if not address.table:
+        raise InputError(
+            f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query",
+            code="missing_table_name",
+        )
+    from urllib.parse import urlsplit
 
-    name = "postgresql"
-    suffixes = ()
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the scheme."""
-        return start is None and address.kind == "postgresql"
-
-    def open(self, address: Address, opening: Opening) -> PostgresSource:
-        """The table in its current state, the same for all readers of this run."""
-        if not address.table:
-            raise InputError(
-                f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query",
-                code="missing_table_name",
-            )
-        from urllib.parse import urlsplit
-
-        if urlsplit(address.path).password:
-            raise InputError(
-                "a password does not belong into an address, where others see it: set PGPASSWORD or use ~/.pgpass",
-                code="password_in_address",
-            )
-        return _planned(address.path, address.table, opening.workspace)
+    if urlsplit(address.path).password:
+        raise InputError(
+            "a password does not belong into an address, where others see it: set PGPASSWORD or use ~/.pgpass",
+            code="password_in_address",
+        )
+    return _planned(address.path, address.table, opening.workspace)
 
 
 @reads_input

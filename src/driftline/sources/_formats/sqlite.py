@@ -6,31 +6,19 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.core import SQLITE_MAGIC
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._formats.columnar import RowSource
-from driftline.sources._source import FileFingerprint, Opening, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, RowSource, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-class SqliteFormat:
-    """Reads `FILE::TABLE` and `FILE::SELECT …`."""
-
-    name = "sqlite"
-    suffixes = ()
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the named table, or by the first bytes of a file."""
-        return address.table is not None if start is None else start.startswith(SQLITE_MAGIC)
-
-    def open(self, address: Address, opening: Opening) -> SqliteSource:
-        """The table or query; a database with one table needs no name."""
-        [file] = opening.files[:1]
-        table = address.table or _only_table(file)
-        return SqliteSource((file,), self.name, table=table, is_query=address.query is not None)
+def open_input(address: Address, opening: Opening) -> SqliteSource:
+    """The table or query; a database with one table needs no name."""
+    [file] = opening.files[:1]
+    table = address.table or _only_table(file)
+    return SqliteSource((file,), "sqlite", table, address.query is not None)
 
 
 @reads_input
@@ -38,16 +26,16 @@ class SqliteFormat:
 class SqliteSource(RowSource):
     """One table, view or query of one database."""
 
-    table: str = ""
-    is_query: bool = False
+    table: str
+    is_query: bool
 
-    def columns(self) -> list[str]:
+    def declared(self) -> list[str]:
         """The columns of the table."""
         connection, _, columns = self._selected()
         connection.close()
         return columns
 
-    def rows(self) -> Generator[dict[str, Any]]:
+    def rows(self, file: InputFile) -> Generator[dict[str, Any]]:
         """In the order in which SQLite stores or returns them."""
         import sqlite3
 
@@ -56,7 +44,7 @@ class SqliteSource(RowSource):
             for values in cursor:
                 yield dict(zip(columns, values, strict=True))
         except sqlite3.Error as error:
-            raise _unreadable(self.files[0], error) from error
+            raise _unreadable(file, error) from error
         finally:
             connection.close()
 

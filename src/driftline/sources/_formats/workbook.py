@@ -5,56 +5,38 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._formats.columnar import RowSource
-from driftline.sources._source import FileFingerprint, Opening, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, RowSource, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     from python_calamine import CalamineWorkbook
 
-_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _EXACT_INTEGER = 1 << 53
 
 
-def is_workbook(name: str) -> bool:
-    """Whether a file is a workbook, by its suffix: its first bytes are those of any archive."""
-    return Path(name.lower()).suffix in _SUFFIXES
-
-
-class WorkbookFormat:
-    """Reads `BOOK.xlsx::SHEET`; a workbook with one sheet needs no name."""
-
-    name = "workbook"
-    suffixes = _SUFFIXES
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the suffix."""
-        return is_workbook(address.path) and (start is not None or address.table is not None)
-
-    def open(self, address: Address, opening: Opening) -> WorkbookSource:
-        """The sheet."""
-        file = opening.files[0]
-        sheets = _opened(file).sheet_names
-        if address.table is None and len(sheets) != 1:
-            raise InputError(
-                f"{file.name} has {len(sheets)} sheets: name one, as {file.name}::{sheets[0] if sheets else 'SHEET'} "
-                f"(it has: {', '.join(sheets)})",
-                code="missing_table_name",
-                path=file.name,
-            )
-        sheet = sheets[0] if address.table is None else address.table
-        if sheet not in sheets:
-            raise InputError(
-                f"{file.name} has no sheet {sheet} (it has: {', '.join(sheets)})",
-                code="no_such_table",
-                path=file.name,
-                table=sheet,
-            )
-        return WorkbookSource((file,), self.name, sheet=sheet)
+def open_input(address: Address, opening: Opening) -> WorkbookSource:
+    """The sheet; a workbook with one sheet needs no name."""
+    file = opening.files[0]
+    sheets = _opened(file).sheet_names
+    if address.table is None and len(sheets) != 1:
+        raise InputError(
+            f"{file.name} has {len(sheets)} sheets: name one, as {file.name}::{sheets[0] if sheets else 'SHEET'} "
+            f"(it has: {', '.join(sheets)})",
+            code="missing_table_name",
+            path=file.name,
+        )
+    sheet = sheets[0] if address.table is None else address.table
+    if sheet not in sheets:
+        raise InputError(
+            f"{file.name} has no sheet {sheet} (it has: {', '.join(sheets)})",
+            code="no_such_table",
+            path=file.name,
+            table=sheet,
+        )
+    return WorkbookSource((file,), "workbook", sheet)
 
 
 @reads_input
@@ -62,15 +44,15 @@ class WorkbookFormat:
 class WorkbookSource(RowSource):
     """One sheet: its used area, without the empty rows below."""
 
-    sheet: str = ""
+    sheet: str
 
-    def columns(self) -> Sequence[str]:
+    def declared(self) -> Sequence[str]:
         """The cells of the first row."""
-        return self._read()[0]
+        return self._read(self.files[0])[0]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self, file: InputFile) -> Iterator[dict[str, Any]]:
         """Every row below the header."""
-        columns, rows = self._read()
+        columns, rows = self._read(file)
         for values in rows:
             yield dict(zip(columns, values, strict=True))
 
@@ -78,8 +60,7 @@ class WorkbookSource(RowSource):
         """The bytes of the workbook, and which sheet."""
         return f"{fingerprint_of_files(self.files, of_file)}::{self.sheet}"
 
-    def _read(self) -> tuple[list[str], list[list[Any]]]:
-        [file] = self.files
+    def _read(self, file: InputFile) -> tuple[list[str], list[list[Any]]]:
         found = _opened(file).get_sheet_by_name(self.sheet).to_python(skip_empty_area=True)
         rows = [[_value(cell) for cell in row] for row in found]
         while rows and all(value is None for value in rows[-1]):
