@@ -43,6 +43,34 @@ def test_a_random_history_on_spark(tmp_path: Path) -> None:
     assert play(tmp_path, "115", "1", "local[2]")["histories"] == 1
 
 
+def test_a_corrected_snapshot_is_in_the_declared_states_and_later_ones_leave_them_alone(tmp_path: Path) -> None:
+    declared = 'key = "id"'
+    states = '[[tables.t.state]]\npath = "day2.csv"\nformat = "csv"\nas_of = "2026-03-02"\n'
+    days = {"d1": "id,v 1,a", "d2": "id,v 1,a 2,b", "d3": "id,v 1,a 2,b"}
+
+    def again(**days: str) -> dict[str, str]:
+        file = write(tmp_path, declared, **days)
+        file.write_text(file.read_text() + states)
+        return results(run(file))
+
+    again(**days)
+    assert set(again(**days).values()) == {"kept"}
+    again(**{**days, "d2": "id,v 1,CORRECTED 2,b"})
+    assert (tmp_path / "day2.csv").read_text().splitlines()[1] == "1,1,CORRECTED"
+    fates = again(**{**days, "d2": "id,v 1,CORRECTED 2,b", "d4": "id,v 1,z"})
+    assert fates["t/2026-03-04/deltas"] == fates["t/lake/compact"] == "done"
+    assert fates["t/lake/state-1"] == "kept"
+    fates = again(**{**days, "d2": "id,v 1,CORRECTED 2,b", "d4": "id,v 1,z", "d5": "id,v 1,z"})
+    assert fates["t/2026-03-05/deltas"] == "done"
+    assert fates["t/lake/compact"] == fates["t/lake/state-1"] == "kept"
+
+
+def test_an_empty_table_is_compacted_once(tmp_path: Path) -> None:
+    file = write(tmp_path, d1="id,v", d2="id,v")
+    assert results(run(file))["t/lake/compact"] == "done"
+    assert set(results(run(file)).values()) == {"kept"}
+
+
 def write(folder: Path, declared: str = 'key = "id"', **days: str) -> Path:
     """A pipeline over the given days, `d1="id,name 1,old"`; other days go."""
     data = folder / "data"

@@ -430,7 +430,7 @@ def test_a_hook_that_fails_is_a_warning(tmp_path: Path) -> None:
 def test_a_cell_that_is_not_of_its_declared_type(tmp_path: Path) -> None:
     file = make_shop(tmp_path / "text", PIPELINE.replace('price = "number"', 'name = "number"'))
     fates = {stage.stage: stage.problem for stage in run(file).stages if stage.result == "failed"}
-    assert fates["customers/2026-03-01/deltas"].startswith("wrong_type: column 'name' holds 'customers 0'")
+    assert fates["customers/2026-03-01/deltas"].startswith("wrong_type: row '0': column 'name' holds 'customers 0'")
 
 
 def test_progress_is_told_for_each_stage(tmp_path: Path) -> None:

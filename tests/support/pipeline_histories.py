@@ -4,7 +4,9 @@ A history adds, changes, deletes and renames snapshots and changes key, types an
 snapshot has columns of its own. Beside it a stream of change events grows, with unfinished lines and open transactions.
 Every run is a fork; some do only selected stages, and some die by SIGKILL before or after one of their durable steps.
 After each history the last run is left alone, and the lake must hold what plain Python reads from the snapshots that
-are there and what the events led to. Prints how many histories, runs, kills and selections there were.
+are there and what the events led to. So must the declared states of every day; changesets and pages must be those of a
+fresh pipeline, and one more run must find nothing to do. Prints how many histories, runs, kills and selections there
+were.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 DAYS = tuple(f"2026-03-{day:02d}" for day in range(1, 7))
@@ -61,9 +63,21 @@ class World:
         file.write_text(
             f'[pipeline]\nname = "p"\n[lake]\npath = "lake"\n[tables.t]\nsnapshots = "data/t-{{date}}.csv"\n'
             f"key = {json.dumps(list(self.key))}\n{columns}\ndeltas = true\ncompact = true\n{self._policy()}"
+            'events = "out/{to}.md"\nevents_format = "markdown"\nchangeset = "out/{to}.changeset"\n'
+            f"{''.join(map(self._state, (*sorted(self.days), None)))}"
             '[tables.c]\nchanges = "cdc"\nkey = "id"\ndeltas = true\ncompact = true\n'
         )
         return file
+
+    @staticmethod
+    def _state(day: str | None) -> str:
+        as_of = f'as_of = "{day}"\n' if day else ""
+        return f'[[tables.t.state]]\npath = "out/state-{day or "now"}.jsonl"\n{as_of}'
+
+    def state(self, day: str) -> dict[str, dict]:
+        """A declared state as it was written."""
+        rows = map(json.loads, (self.folder / f"out/state-{day}.jsonl").read_text().splitlines())
+        return {row.pop("_row_id"): row for row in rows}
 
     def _policy(self) -> str:
         return "" if self.layouts is None else 'on_new_column = "add"\non_missing_column = "null"\n'
@@ -324,10 +338,28 @@ def _check(world: World) -> int:
     _assert_same(dict(state_rows(lake, "t")), world.expected(newest), world, "now")
     for day in sorted(world.days):
         _assert_same(dict(state_rows(lake, "t", as_of=end_of_day(parse_day(day)))), world.expected(day), world, day)
+        _assert_same(world.state(day), world.expected(day), world, f"the declared state of {day}")
+    _assert_same(world.state("now"), world.expected(newest), world, "the declared state")
     assert dict(state_rows(lake, "c")) == world.stream.model, "the stream"
     if newest_snapshot(lake, "t") is not None:  # a table that was always empty has none
         assert verify(lake, "t").is_proved
+    _check_outputs(world)
     return 0
+
+
+def _check_outputs(world: World) -> None:
+    """Nothing is left to do, and what was written in many runs is what one run would have written."""
+    from driftline.pipeline import load, run_pipeline
+
+    again = run_pipeline(load(world.folder / "p.toml"), engine="local")
+    done = [f"{stage.stage} ({stage.why})" for stage in again.stages if stage.result != "kept"]
+    assert not done, f"a run with nothing to do did {done}"
+    fresh = replace(world, folder=world.folder / "fresh")
+    assert run_pipeline(load(fresh.write()), engine="local").exit_code == 0
+    for kind in ("md", "changeset"):
+        for path in sorted((fresh.folder / "out").glob(f"*.{kind}")):
+            held = (world.folder / "out" / path.name).read_bytes()
+            assert held == path.read_bytes(), f"{path.name} is not what a fresh run writes"
 
 
 def _assert_same(held: dict[str, dict], expected: dict[str, dict], world: World, what: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.fs as pa_fs
 from deltalake import DeltaTable
 
-from driftline.core import JsonObject
+from driftline.core import JsonObject, canonical_json, sha256_hex
 from driftline.deltas import MAX_HLC, ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._store.delta import commit_entries, files_of, load, transaction_version
@@ -214,6 +214,15 @@ class LoadHistory:
         """The last timestamp that may belong to a window."""
         following = self.after(window.start)
         return following.start - 1 if following else MAX_HLC
+
+    def digest(self, until: int | None = None) -> str:
+        """A text for the state up to a timestamp: it changes when a load writes deltas up to there.
+
+        Loads are counted, so the greatest number of one that wrote into these windows is enough.
+        """
+        written = (window.written for window in self.windows if until is None or window.start <= until)
+        positions = {name: [each.offset, each.digest] for name, each in self.changes.items()}
+        return sha256_hex(canonical_json([max(written, default=0), positions, sorted(self.others)]))
 
     def holds(self, label: str, content: str) -> bool:
         """Whether the state as of a snapshot has this content: it had once, and no earlier window has changed since."""

@@ -100,7 +100,8 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
         later = plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
-    newest = later or window
+    # Later snapshots may be gone by now: then the newest window of the lake has the content of this one.
+    newest = (load_history(job.lake, job.table).newest if load.is_last else None) or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
     return Outcome({"deltas": deltas}, facts, notes)
 
@@ -288,6 +289,7 @@ def compact_stages(plan: TableStages) -> Iterator[Stage]:
             partial(_compact, plan),
             needs=(plan.last_load,),
             options={"lake": plan.lake_options()},
+            history=lambda: plan.ledger().digest(),
             is_fresh=partial(_is_compacted, plan),
         )
 
@@ -302,21 +304,34 @@ def state_stages(plan: TableStages) -> Iterator[Stage]:
             needs=(last,),
             outputs={"state": plan.pipeline.place(target.path.replace("{table}", plan.flow.name))},
             options={"format": target.format, "as_of": target.as_of},
+            history=partial(_history_until, plan, target.as_of),
         )
+
+
+def _history_until(plan: TableStages, as_of: str | None) -> str:
+    """What the lake went through up to a moment: later loads leave the state as of it alone."""
+    ledger = plan.ledger()
+    return ledger.digest(moment_of(as_of, ledger))
 
 
 def _compact(plan: TableStages, context: StageContext) -> Outcome:
     from driftline.lake import compact
 
     done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
-    return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
+    counts = {"deltas": done.deltas_folded, "files": done.files_written}
+    return Outcome(counts, {"compacted": _compacted_version(plan)})
 
 
 def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
+    return _compacted_version(plan) >= int(facts.get("compacted", 0))
+
+
+def _compacted_version(plan: TableStages) -> int:
+    """Up to which version the deltas of a table are folded; -1 where there was nothing to fold yet."""
     from driftline.lake import newest_snapshot
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
-    return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
+    return -1 if snapshot is None else snapshot.deltas_version
 
 
 def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:

@@ -50,7 +50,8 @@ class Stage:
 
     `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
     it. `waits_for` must have ended well, but it does not rest on what they made. `extra_inputs` tell what it reads
-    beside plain files; `is_fresh` asks the world outside its files (a lake, a registry) whether the result still holds.
+    beside plain files; `history` is a digest of what the lake went through, on which it rests instead of the results of
+    its needs; `is_fresh` asks the world outside its files (a lake, a registry) whether the result still holds.
     `measures` are what limits ask about the present, such as an age.
     """
 
@@ -63,6 +64,7 @@ class Stage:
     gate: tuple[Threshold, ...] = ()
     warn: tuple[Threshold, ...] = ()
     extra_inputs: Callable[[], Mapping[str, Any]] = dict
+    history: Callable[[], str] | None = None
     is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
@@ -86,12 +88,13 @@ class Stage:
 
     def basis(self, sources: Mapping[str, str], needs: Mapping[str, str]) -> JsonObject:
         """What its result follows from: what is read, what is declared, and what the needed stages made."""
+        history = {} if self.history is None else {"the load history of the lake": self.history()}
         return {
             "version": CACHE_VERSION,
             "options": dict(self.options),
             "sources": dict(sources),
-            "extra_inputs": dict(self.extra_inputs()),
-            "needs": dict(needs),
+            "extra_inputs": {**self.extra_inputs(), **history},
+            "needs": {} if history else dict(needs),
             "outputs": sorted(self.outputs),
         }
 
