@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         write_changeset as write_changeset,
         write_patchset as write_patchset,
     )
+    from driftline.changesets._make.script import script_to as script_to, write_sql as write_sql
     from driftline.changesets._make.sections import write_columns as write_columns
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

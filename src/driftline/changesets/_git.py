@@ -14,11 +14,11 @@ from typing import Any
 import apsw
 
 from driftline.changesets._apply import Conflict, apply
-from driftline.changesets._format.database import ROWID, StoredTable, connect, explained, stored_tables
-from driftline.changesets._format.encoding import decode_text, quoted
+from driftline.changesets._format.database import StoredTable, connect, explained, stored_tables
+from driftline.changesets._format.encoding import quoted
 from driftline.changesets._format.show import sql_literal, text_lines
 from driftline.changesets._make.databases import Diff, diff
-from driftline.changesets._make.table_diff import text_as_bytes
+from driftline.changesets._make.table_diff import stored_rows
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
@@ -84,18 +84,10 @@ def dump_lines(path: str) -> Iterator[str]:
 
 
 def _insert_lines(connection: apsw.Connection, table: StoredTable) -> Iterator[str]:
-    names = [quoted(column.name) for column in table.columns]
-    order = ", ".join(map(quoted, table.primary_key)) or ROWID
-    values = ", ".join(f"typeof({name}), {text_as_bytes(name)}" for name in names)
+    names = ", ".join(quoted(column.name) for column in table.columns)
     (encoding,) = next(connection.execute("PRAGMA encoding"))
-    for row in connection.execute(f"SELECT {values} FROM {quoted(table.name)} ORDER BY {order}"):  # noqa: S608
-        pairs = zip(row[::2], row[1::2], strict=True)
-        texts = [sql_literal(_text(value, encoding) if kind == "text" else value) for kind, value in pairs]
-        yield f"INSERT INTO {quoted(table.name)} ({', '.join(names)}) VALUES ({', '.join(texts)});"  # noqa: S608
-
-
-def _text(stored: bytes, encoding: str) -> str:
-    return decode_text(stored) if encoding == "UTF-8" else stored.decode(encoding, "replace")
+    for row in stored_rows(connection, table, "1", encoding):
+        yield f"INSERT INTO {quoted(table.name)} ({names}) VALUES ({', '.join(map(sql_literal, row))});"  # noqa: S608
 
 
 @dataclass(slots=True)

@@ -394,6 +394,19 @@ def _key_collations(connection: apsw.Connection, schema: str, name: str) -> dict
     return {folded(column): collation for column, collation in connection.execute(query, (name, schema))}
 
 
+def unique_columns(connection: apsw.Connection, schema: str, table: StoredTable) -> frozenset[str]:
+    """The columns of UNIQUE indexes beside the key, in small letters; "*" where an index depends on more than them."""
+    query = (
+        "SELECT i.partial, x.name FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
+        "WHERE i.\"unique\" AND i.origin <> 'pk' AND x.key"
+    )
+    found: list[tuple[Any, ...]] = connection.execute(query, (table.name, schema)).fetchall()
+    generated = set(map(folded, table.generated))
+    names = frozenset(folded(name) for _, name in found if name is not None)
+    has_more = any(partial or name is None or folded(name) in generated for partial, name in found)
+    return names | {"*"} if has_more else names
+
+
 def _default_value(text: str | None) -> Field:
     """A constant default; one that only the running INSERT knows (CURRENT_TIMESTAMP, random()) is `UNDEFINED`."""
     if text is None:

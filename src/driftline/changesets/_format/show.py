@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, groupby, islice
-from typing import Any
+from shutil import copyfileobj
+from typing import IO, Any
 
-from driftline.changesets._format.encoding import UNDEFINED, Field, Row, Value, quoted
+from driftline.changesets._format.encoding import UNDEFINED, Field, Row, Value, folded, quoted
 from driftline.changesets._format.table import Operation, Table
+from driftline.core import write_all
 from driftline.errors import ChangesetError
 
 _SIGNS = {"insert": "+", "update": "~", "delete": "-"}
@@ -140,41 +145,159 @@ def _json_value(value: Value) -> Any:
     return value
 
 
+CHECK = "driftline_check"  # the temporary table by which a script checks foreign keys
+_MOVED = "driftline_moved"
+_SAFE_DIGITS, _SAFE_EXPONENT = 15, 22  # of reals that every version reads exactly
 _BEYOND_REALS = "9e999"  # SQLite reads a literal beyond the range of reals as infinity
 
 
 def to_sql(operations: Iterable[Operation]) -> Iterator[str]:
     """One statement per operation, in file order."""
     for operation in operations:
-        table = operation.table
-        if not table.is_named:
-            raise ChangesetError(
-                f"table {table.name}: column names are not in the file, give a schema or a database",
-                code="schema_needed",
-            )
-        yield _statement(operation)
+        check_named(operation.table)
+        yield RowStatements(operation.table, literal=sql_literal).of(operation.old, operation.new)
 
 
-def _statement(operation: Operation) -> str:
-    table = operation.table
-    if operation.old is None:
-        columns = ", ".join(map(quoted, table.column_names))
-        values = ", ".join(sql_literal(value) for value in operation.new or ())
-        return f"INSERT INTO {quoted(table.name)} ({columns}) VALUES ({values});"  # noqa: S608
-    where = " AND ".join(_key_conditions(table, operation.old))
-    if operation.new is None:
-        return f"DELETE FROM {quoted(table.name)} WHERE {where};"  # noqa: S608
-    changes = [f"{quoted(name)} = {sql_literal(value)}" for name, value in _defined(table, operation.new)]
-    return f"UPDATE {quoted(table.name)} SET {', '.join(changes)} WHERE {where};"  # noqa: S608
-
-
-def _key_conditions(table: Table, old: Row) -> Iterator[str]:
-    for index in table.key_indexes:
-        yield f"{quoted(table.column_names[index])} = {sql_literal(old[index])}"
+def check_named(table: Table) -> None:
+    """Refuse a table whose columns have no names: statements need them, and a file does not hold them."""
+    if not table.is_named:
+        raise ChangesetError(
+            f"table {table.name}: column names are not in the file, give a schema or a database",
+            code="schema_needed",
+        )
 
 
 def _defined(table: Table, row: Row) -> Iterator[tuple[str, Field]]:
     return ((name, value) for name, value in zip(table.column_names, row, strict=True) if value is not UNDEFINED)
+
+
+@dataclass(frozen=True)
+class RowStatements:
+    """Statements that change single rows of one table, by their keys.
+
+    `unique` are the columns of further UNIQUE indexes, in small letters; "*" stands for all of them. `exact` is for
+    keys with a collation, which would find rows whose keys are only equal for it.
+    """
+
+    table: Table
+    literal: Callable[[Field], str]
+    unique: frozenset[str] = frozenset()
+    exact: bool = False
+
+    def of(self, old: Row | None, new: Row | None) -> str:
+        """The statement of one change."""
+        if old is None:
+            return self.insert(new or ())
+        if new is None:
+            return f"DELETE FROM {self._name} WHERE {self._where(old)};"  # noqa: S608
+        return self._update(self._name, old, new)
+
+    def insert(self, row: Row) -> str:
+        """A row that is added."""
+        values = ", ".join(map(self.literal, row))
+        return f"INSERT INTO {self._name} ({self._columns}) VALUES ({values});"  # noqa: S608
+
+    def write_to(self, out: IO[bytes], changes: Iterable[tuple[Row | None, Row | None]]) -> int:
+        """Write changes in an order that runs: what is deleted goes first, what is inserted comes last."""
+        count = 0
+        moved: list[tuple[Row, Row]] = []
+        with tempfile.TemporaryFile() as updates, tempfile.TemporaryFile() as inserts:
+            for old, new in changes:
+                count += 1
+                if old is not None and new is not None and self._is_unique(new):
+                    moved.append((old, new))
+                else:
+                    place = inserts if old is None else out if new is None else updates
+                    write_line(place, self.of(old, new))
+            _append(out, updates)
+            for statement in self._moves(moved):
+                write_line(out, statement)
+            _append(out, inserts)
+        return count
+
+    def _is_unique(self, new: Row) -> bool:
+        return bool(self.unique) and (
+            "*" in self.unique or any(folded(name) in self.unique for name, _ in _defined(self.table, new))
+        )
+
+    def _moves(self, moved: list[tuple[Row, Row]]) -> Iterator[str]:
+        """Updates that may exchange values of a UNIQUE index: the rows leave the table while they change."""
+        if len(moved) < 2:
+            yield from (self.of(old, new) for old, new in moved)
+            return
+        copy = f"temp.{_MOVED}"
+        yield f"CREATE TEMP TABLE {_MOVED} AS SELECT {self._aliased} FROM {self._name} WHERE 0;"  # noqa: S608
+        for old, _ in moved:
+            yield f"INSERT INTO {copy} SELECT {self._columns} FROM {self._name} WHERE {self._where(old)};"  # noqa: S608
+            yield self.of(old, None)
+        yield from (self._update(copy, old, new) for old, new in moved)
+        yield f"INSERT INTO {self._name} ({self._columns}) SELECT {self._columns} FROM {copy};"  # noqa: S608
+        yield f"DROP TABLE {copy};"
+
+    def _update(self, name: str, old: Row, new: Row) -> str:
+        changes = [f"{quoted(column)} = {self.literal(value)}" for column, value in _defined(self.table, new)]
+        return f"UPDATE {name} SET {', '.join(changes)} WHERE {self._where(old)};"  # noqa: S608
+
+    @property
+    def _name(self) -> str:
+        return quoted(self.table.name)
+
+    @cached_property
+    def _columns(self) -> str:
+        return ", ".join(map(quoted, self.table.column_names))
+
+    @property
+    def _aliased(self) -> str:
+        return ", ".join(f"{name} AS {name}" for name in map(quoted, self.table.column_names))
+
+    def _where(self, old: Row) -> str:
+        parts = []
+        for index in self.table.key_indexes:
+            equal = f"{quoted(self.table.column_names[index])} = {self.literal(old[index])}"
+            parts += [equal, f"{equal} COLLATE BINARY"] if self.exact else [equal]
+        return " AND ".join(parts)
+
+
+def _append(out: IO[bytes], waiting: IO[bytes]) -> None:
+    waiting.seek(0)
+    copyfileobj(waiting, out)
+
+
+def write_line(out: IO[bytes], line: str) -> None:
+    """Write a statement and the end of its line."""
+    write_all(out, f"{line}\n".encode(errors="surrogateescape"))
+
+
+def script_literals(encoding: str) -> Callable[[Field], str]:
+    """How values are written for any SQLite of the last years to read them back as they are.
+
+    Its shell drops a carriage return at the end of a line, and before 3.47 it rounds some reals of many digits.
+    `CAST(x'…' AS TEXT)` takes bytes in the encoding of the database.
+    """
+
+    def literal(value: Field) -> str:
+        if isinstance(value, str) and ("\r" in value or "\0" in value or not _is_unicode(value)):
+            errors = "surrogateescape" if encoding == "UTF-8" else "surrogatepass"
+            return f"CAST(x'{value.encode(encoding, errors).hex()}' AS TEXT)"
+        return _exact_real(value) if isinstance(value, float) and math.isfinite(value) else sql_literal(value)
+
+    return literal
+
+
+def _exact_real(value: float) -> str:
+    """A real as its shortest literal, or as a product of powers of two that no rounding can touch."""
+    text = _real_literal(value)
+    digits, _, exponent = text.partition("e")
+    if (
+        sum(char.isdigit() for char in digits.lstrip("-0.")) <= _SAFE_DIGITS
+        and abs(int(exponent or 0)) <= _SAFE_EXPONENT
+    ):
+        return text
+    fraction, power = math.frexp(value)
+    number, power = int(fraction * (1 << 53)), power - 53
+    sign = "*" if power > 0 else "/"
+    factors = [62] * (abs(power) // 62) + [abs(power) % 62]
+    return f"({number}.0" + "".join(f" {sign} {1 << factor}.0" for factor in factors if factor) + f" /* {text} */)"
 
 
 def sql_literal(value: Field) -> str:

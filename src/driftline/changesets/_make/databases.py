@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -74,7 +74,9 @@ class DiffFindings:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     records: int = 0
+    statements: int = 0  # of a script, beside those that change rows
     tables: list[Table] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of the tables that change
 
 
 @dataclass(slots=True)
@@ -187,26 +189,35 @@ def diff(
 def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> DiffFindings:
     """Write the changes to an open file, larger than memory; nothing is written where the diff is incomplete."""
     found = DiffFindings()
-    with tempfile.TemporaryFile() as sections, _both_opened(old, new) as sides:
+    with tempfile.TemporaryFile() as sections, opened_sides(old, new) as sides:
         _Comparison(sides, found, sections, settings).run()
         if found.problems and not settings.allow_incomplete:
-            raise _incomplete(found)
+            raise incomplete(found)
         sections.seek(0)
         while block := sections.read(_COPY_BYTES):
             write_all(out, block)
     return found
 
 
-def _names(tables: Iterable[str]) -> list[str]:
+def named(tables: Iterable[str]) -> list[str]:
+    """Names of tables; a single text is one name."""
     return [tables] if isinstance(tables, str) else list(tables)
 
 
-def _incomplete(found: DiffFindings) -> ChangesetError:
+def check_names(settings: DiffSettings, known: Collection[str]) -> None:
+    """Refuse names that no database has; `known` are folded."""
+    for name in (*named(settings.tables or ()), *named(settings.skip)):
+        if folded(name) not in known:
+            raise ChangesetError(f'no database has a table "{name}"', code="unknown_table")
+
+
+def incomplete(found: DiffFindings) -> ChangesetError:
+    """The error for what a changeset or a script would leave out."""
     names = list(dict.fromkeys(problem.table for problem in found.problems))
     shown = ", ".join(names[:_SHOWN_NAMES]) + (f" and {len(names) - _SHOWN_NAMES} more" * (len(names) > _SHOWN_NAMES))
     return ChangesetError(
-        f"the diff would leave something out of {shown} (--skip TABLE leaves a table out, "
-        "--allow-incomplete writes the rest)",
+        f"the diff would leave something out of {shown} (--format sql says more, "
+        "--skip TABLE leaves a table out, --allow-incomplete writes the rest)",
         code="incomplete_diff",
         problems=found.problems,
         notes=found.notes,
@@ -214,7 +225,7 @@ def _incomplete(found: DiffFindings) -> ChangesetError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
+class Sides:
     """Both databases in one connection, and their tables by folded name."""
 
     connection: apsw.Connection
@@ -224,7 +235,8 @@ class _Sides:
 
 
 @contextmanager
-def _both_opened(old: StrPath, new: StrPath) -> Iterator[_Sides]:
+def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
+    """Both databases, open for reading in one transaction."""
     with ExitStack() as stack:
         old_connection = stack.enter_context(connect(old))
         connection = stack.enter_context(connect(new))
@@ -240,7 +252,7 @@ def _both_opened(old: StrPath, new: StrPath) -> Iterator[_Sides]:
         connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
         connection.execute("BEGIN")
         news = {folded(table.name): table for table in stored_tables(connection)}
-        yield _Sides(connection, encoding, news, olds)
+        yield Sides(connection, encoding, news, olds)
 
 
 def _register_any(connection: apsw.Connection, name: str) -> None:
@@ -256,7 +268,7 @@ def _encoding(connection: apsw.Connection) -> str:
 class _Comparison:
     """Compares the tables of two databases one after the other."""
 
-    def __init__(self, sides: _Sides, found: DiffFindings, out: IO[bytes], settings: DiffSettings) -> None:
+    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], settings: DiffSettings) -> None:
         self._sides = sides
         self._found = found
         self._out = out
@@ -264,14 +276,12 @@ class _Comparison:
 
     def run(self) -> None:
         """Compare all tables, or those that are wanted, except those to skip."""
-        wanted = None if self._settings.tables is None else _names(self._settings.tables)
-        skip = _names(self._settings.skip)
+        wanted = None if self._settings.tables is None else named(self._settings.tables)
+        skip = named(self._settings.skip)
         # Records are encoded in columns; NumPy and Arrow are imported while SQLite looks for the first rows.
         Thread(target=import_module, args=("driftline.changesets._make.sections",)).start()
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
-        for asked in (*(wanted or ()), *skip):
-            if folded(asked) not in known:
-                raise ChangesetError(f'no database has a table "{asked}"', code="unknown_table")
+        check_names(self._settings, known)
         names = None if wanted is None else set(map(folded, wanted))
         left_out = set(map(folded, skip))
         for name in known:
@@ -292,7 +302,7 @@ class _Comparison:
         elif "virtual" in (new.kind, old.kind):
             self._note("virtual_table", new, "a virtual table; what it keeps is in its shadow tables")
         elif differences := shape_differences(old, new):
-            self._problem("schema_mismatch", new, "; ".join(differences))
+            self._problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
             if new.ddl != old.ddl:
                 self._found.notes.append(Note("schema", f"table {new.name}", _UNTOUCHED))
@@ -319,6 +329,7 @@ class _Comparison:
         if not any(counts.values()):
             return
         self._found.tables.append(pair.new.table)
+        self._found.names.append(pair.new.name)
         self._found.records += sum(counts.values())
         if counts["insert"] and counts["delete"] and (equal := pair.count_equal_keys()):
             self._note("equal_keys", pair.new, f"{equal} keys that SQL calls equal became DELETE and INSERT")

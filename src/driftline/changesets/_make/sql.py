@@ -14,6 +14,7 @@ from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
 from driftline.changesets._format.encoding import MAX_INTEGER, UNDEFINED, Field, Value, folded
+from driftline.changesets._format.show import CHECK
 from driftline.changesets._format.table import Table, apply_affinity
 from driftline.errors import ChangesetError
 
@@ -81,7 +82,7 @@ class _Parser:
         while self._peek() is not None:
             if self._skip(TokenType.SEMICOLON):
                 continue
-            events += [] if self._skip_transaction() else self._statement()
+            events += [] if self._skip_transaction() or self._skip_frame() else self._statement()
             if self._peek() is not None:
                 self._expect(TokenType.SEMICOLON, "the end of the statement")
         return events
@@ -92,6 +93,17 @@ class _Parser:
             return False
         while (token := self._peek()) is not None and token.text.upper() in _TRANSACTION_WORDS:
             self._place += 1
+        return True
+
+    def _skip_frame(self) -> bool:
+        """Settings and the check of foreign keys, as `changeset sql` has them around its statements."""
+        end = self._place
+        while end < len(self._tokens) and self._tokens[end].token_type is not TokenType.SEMICOLON:
+            end += 1
+        words = [token.text for token in self._tokens[self._place : end]]
+        if words[0].upper() != "PRAGMA" and CHECK not in words:
+            return False
+        self._place = end
         return True
 
     def _statement(self) -> list[_Event]:
@@ -170,7 +182,7 @@ class _Parser:
         start = self._offset()
         parts = self._condition(table)
         key = {name: _stored(table, name, value) for name, value in parts}
-        if len(key) != len(parts) or set(key) != set(table.primary_key):
+        if set(key) != set(table.primary_key) or any(key[name] != _stored(table, name, v) for name, v in parts):
             wanted = " AND ".join(f"{name} = …" for name in table.primary_key)
             raise self._refused(f"WHERE must be exactly: {wanted}", start)
         return None if None in key.values() else key
@@ -188,7 +200,10 @@ class _Parser:
     def _assignment(self, table: Table) -> tuple[str, Value]:
         name = table.column_names[self._column(table)]
         self._expect(TokenType.EQ, "=")
-        return name, self._literal()
+        value = self._literal()
+        if self._skip(TokenType.COLLATE) and folded(self._name("BINARY")) != "binary":
+            raise self._refused_here("only COLLATE BINARY can be digested")
+        return name, value
 
     def _table(self) -> Table:
         start = self._offset()
@@ -227,6 +242,8 @@ class _Parser:
             return -value
         self._skip(TokenType.PLUS)
         token = self._peek()
+        if self._skip(TokenType.L_PAREN):
+            return self._exact_real()
         if token is None:
             raise self._refused_here("a literal is wanted")
         if token.token_type in (TokenType.NUMBER, TokenType.DOT) or self._source(token)[:2].lower() == "0x":
@@ -234,6 +251,16 @@ class _Parser:
             return float(value) if isinstance(value, int) and value > MAX_INTEGER else value
         self._place += 1
         return self._other_literal(token)
+
+    def _exact_real(self) -> float:
+        """`(5404319552844596.0 / 18014398509481984.0)`, the way scripts write a real of many digits."""
+        sign = -1.0 if self._skip(TokenType.DASH) else 1.0
+        value = sign * self._number()
+        while (divided := self._skip(TokenType.SLASH)) or self._skip(TokenType.STAR):
+            number = self._number()
+            value = value / number if divided else value * number
+        self._expect(TokenType.R_PAREN, ")")
+        return value
 
     def _other_literal(self, token: Token) -> Value:
         kind = token.token_type

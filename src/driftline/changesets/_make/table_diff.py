@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from driftline.changesets._format.database import ROWID, STAT1, StoredTable
-from driftline.changesets._format.encoding import Row, decode_text, folded, quoted
+from driftline.changesets._format.encoding import UNDEFINED, Field, Row, decode_text, folded, quoted
 from driftline.changesets._format.table import Affinity
 
 NEW, OLD = "main", "old_version"  # the schemas of the two databases
@@ -71,6 +71,20 @@ class TablePair:
         query = f"SELECT {self._selected('n', keys='o')}, {self._selected('o')} {source}"
         return self._split(self.connection.execute(query))
 
+    def changes(self) -> Iterator[tuple[Row | None, Row | None]]:
+        """All changes of rows with whole keys, as old and new row; what an update leaves alone is `UNDEFINED`."""
+        for row in self.only_in(OLD):
+            if self._has_whole_key(row):
+                yield row, None
+        for old, new in self.changed():
+            yield old, tuple(map(_if_changed, old, new))
+        for row in self.only_in(NEW):
+            if self._has_whole_key(row):
+                yield None, row
+
+    def _has_whole_key(self, row: Row) -> bool:
+        return all(row[index] is not None for index in self.new.table.key_indexes)
+
     def count_equal_keys(self) -> int:
         """How many keys are equal for SQL and different for a session."""
         exact = self._exact_keys("o", "n")
@@ -124,7 +138,7 @@ class TablePair:
         """Conditions that use the index of the inner table."""
         return [
             f"{self._column(inner, key)} = {self._column(outer, key)}"
-            + ("" if folded(collation) == folded(_BINARY) else f" COLLATE {quoted(collation)}")
+            + ("" if self._is_binary(key, collation) else f" COLLATE {quoted(collation)}")
             for key, collation in zip(self._keys, self._collations, strict=True)
         ]
 
@@ -156,6 +170,11 @@ class TablePair:
     def _has_one_number_type(self, index: int) -> bool:
         new, old = (side.table.columns[index].affinity for side in (self.new, self.old))
         return new is old and new in _ONE_NUMBER_TYPE
+
+    def _is_binary(self, key: str, collation: str) -> bool:
+        """Whether neither the index nor the column has a collation, so that none has to be named."""
+        columns = {folded(c.name): folded(n) for c, n in zip(self.new.columns, self.new.collations, strict=True)}
+        return folded(collation) == folded(columns.get(folded(key), _BINARY)) == folded(_BINARY)
 
     @property
     def _collations(self) -> Sequence[str]:
@@ -220,6 +239,26 @@ def _copy_plainly(connection: apsw.Connection, side: str, stored: StoredTable) -
     names = ", ".join(([] if stored.without_rowid else [ROWID]) + [quoted(column.name) for column in stored.columns])
     connection.execute(f"DROP TABLE IF EXISTS temp.{side}; CREATE TEMP TABLE {side} ({', '.join([*columns, key])})")
     connection.execute(f"INSERT INTO temp.{side} ({names}) SELECT {names} FROM {side}.{quoted(stored.name)}")  # noqa: S608
+
+
+def _if_changed(old: Field, new: Field) -> Field:
+    return UNDEFINED if type(old) is type(new) and old == new else new
+
+
+def stored_rows(
+    connection: apsw.Connection, table: StoredTable, where: str, encoding: str
+) -> Iterator[tuple[Field, ...]]:
+    """The rows of a table as they are, whatever their keys and their text."""
+    order = ", ".join(map(quoted, table.primary_key)) or ROWID
+    names = [quoted(column.name) for column in table.columns]
+    values = ", ".join(f"typeof({name}), {text_as_bytes(name)}" for name in names)
+    for row in connection.execute(f"SELECT {values} FROM main.{quoted(table.name)} WHERE {where} ORDER BY {order}"):  # noqa: S608
+        pairs = zip(row[::2], row[1::2], strict=True)
+        yield tuple(_decoded_text(value, encoding) if kind == "text" else value for kind, value in pairs)
+
+
+def _decoded_text(stored: bytes, encoding: str) -> str:
+    return decode_text(stored) if encoding == "UTF-8" else stored.decode(encoding, "replace")
 
 
 def text_as_bytes(column: str) -> str:

@@ -17,7 +17,7 @@ from driftline.errors import OptionError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table
+    from driftline.changesets import CdcNote, CdcOptions, Database, DiffFindings, Note, Problem, Table
 
 _EPILOG = """\b
 Examples:
@@ -105,11 +105,17 @@ Examples:
 @click.argument("file")
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
-    """Print a changeset or patchset as SQL statements."""
-    from driftline.changesets import iterate, to_sql
+    """Print a changeset or patchset as an SQL script for the plain SQLite shell."""
+    from driftline.changesets import write_sql
+    from driftline.core import standard_output
 
-    for statement in to_sql(iterate(_source(file), _tables(database, schema))):
-        print(statement)
+    _check_one(database, schema)
+    known = database if schema is None else _database_from(schema)
+    if known is None:
+        raise OptionError(
+            "sql needs --database or --schema: the columns have no names in the file", code="schema_needed"
+        )
+    write_sql(standard_output(), _source(file), known)
 
 
 @changeset.command(
@@ -282,9 +288,10 @@ Examples:
   driftline changeset diff old.db new.db -o changes.bin
   driftline changeset diff old.db new.db --table users --format patchset -o changes.bin
   driftline changeset diff old.db new.db --skip search_index --allow-incomplete -o changes.bin
+  driftline changeset diff old.db new.db -o changes.sql
 
 Differences that a changeset cannot say (a table on one side only, rows with NULL keys, …) are listed, and nothing is
-written. Exit codes: 0 no difference, 1 differences, 2 error.
+written; an SQL script says them, too. Exit codes: 0 no difference, 1 differences, 2 error.
 """
 )
 @click.argument("old")
@@ -296,28 +303,39 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @click.option("--shadow", is_flag=True, help="Compare the tables that virtual tables keep for themselves.")
 @click.option("--stat", is_flag=True, help="Compare sqlite_stat1, the statistics of ANALYZE.")
 @click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
-@_change_format_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["changeset", "patchset", "sql"]),
+    help="What to make; sql is a script that changes the schema, too.  [default: by the name of -o, or changeset]",
+)
 @_output_option
-def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
+def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets import DiffFindings, DiffSettings, diff_to
+    from driftline.changesets import DiffFindings, DiffSettings, diff_to, script_to
 
     found = DiffFindings()
     settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
+    is_script = form == "sql" or (form is None and output is not None and output.endswith(".sql"))
 
     def write(out: BinaryIO) -> None:
         nonlocal found
-        found = diff_to(out, old, new, settings)
+        found = (script_to if is_script else diff_to)(out, old, new, settings)
 
     with _problems_told():
-        _write(write, output, old, new)
+        _write(write, output, old, new, is_text=is_script)
     _tell(found.problems, found.notes)
     if output is not None:
         from driftline.cli._terminal import say
 
-        names = ", ".join(table.name for table in found.tables)
-        say(f"{found.records:,} changes in {names} written to {output}" if found.records else "no difference")
-    return DIFFERENT if found.records or found.problems else SAME
+        say(f"{_counted(found)} written to {output}" if found.records or found.statements else "no difference")
+    return DIFFERENT if found.records or found.statements or found.problems else SAME
+
+
+def _counted(found: DiffFindings) -> str:
+    schema = f"{found.statements:,} statements about the schema" if found.statements else ""
+    rows = f"{found.records:,} changes in {', '.join(found.names)}" if found.records else ""
+    return " and ".join(filter(None, (schema, rows)))
 
 
 @changeset.command(
@@ -540,10 +558,10 @@ def _read_text(file: str) -> str:
         raise OptionError(f"{file} is not UTF-8 text (at byte {error.start})") from None
 
 
-def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str) -> None:
+def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str, is_text: bool = False) -> None:
     from driftline.core import open_output
 
-    if output is None and sys.stdout.isatty():
+    if output is None and not is_text and sys.stdout.isatty():
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")
     with open_output(output, inputs) as out:
         write(out)

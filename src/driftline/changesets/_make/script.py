@@ -1,0 +1,354 @@
+"""A script of SQL statements that makes one database into another, its schema included (changesets §5.4).
+
+The schema's statements are run on a copy of OLD, and the rows of that copy are compared with those of NEW: so the rows
+that the script changes are exactly those that the schema's statements leave different.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain, groupby
+from pathlib import Path
+from shutil import copyfileobj
+from typing import IO, TYPE_CHECKING
+
+import apsw
+
+from driftline.changesets._format.database import (
+    Database,
+    StoredTable,
+    connect,
+    explained,
+    module_of,
+    modules,
+    stored_tables,
+    tables_from_database,
+    unique_columns,
+)
+from driftline.changesets._format.ddl import scan
+from driftline.changesets._format.encoding import Field, folded, quoted
+from driftline.changesets._format.show import (
+    CHECK,
+    RowStatements,
+    check_named,
+    script_literals,
+    sql_literal,
+    write_line,
+)
+from driftline.changesets._format.streams import iterate
+from driftline.changesets._make.databases import (
+    DiffFindings,
+    DiffSettings,
+    Note,
+    Problem,
+    Sides,
+    check_names,
+    incomplete,
+    named,
+    opened_sides,
+)
+from driftline.changesets._make.schema_plan import SchemaObject, SchemaPlan, plan_schema, schema_objects
+from driftline.changesets._make.table_diff import NEW, OLD, TablePair, stored_rows
+from driftline.core import StrPath, write_all
+
+if TYPE_CHECKING:
+    from driftline.changesets._format.streams import Changes
+
+_PRAGMAS = ("user_version", "application_id")
+# Modules of virtual tables that hold rows of their own, and the name of the key where it is no column.
+_WITH_ROWS = {"fts3": "rowid", "fts4": "rowid", "fts5": "rowid", "rtree": None, "rtree_i32": None, "geopoly": "rowid"}
+_OPENING = """\
+-- Completely or not at all; run it with: sqlite3 -bail DATABASE < THIS_FILE
+PRAGMA foreign_keys = OFF;
+BEGIN IMMEDIATE;
+"""
+
+
+def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> DiffFindings:
+    """Write the script to an open file; nothing is written where the databases are equal or the script incomplete."""
+    found = DiffFindings()
+    with ExitStack() as stack:
+        rows = stack.enter_context(tempfile.TemporaryFile())
+        target = stack.enter_context(connect(new))
+        source = stack.enter_context(connect(old))
+        with explained(str(old)):
+            old_tables = {folded(table.name): table for table in stored_tables(source)}
+            old_schema = schema_objects(source, old_tables)
+        with explained(str(new)):
+            new_tables = {folded(table.name): table for table in stored_tables(target)}
+            new_schema = schema_objects(target, new_tables)
+        check_names(settings, [*new_tables, *old_tables])
+        wanted = _Wanted(settings)
+        plan = plan_schema(old_schema, new_schema, old_tables, new_tables, wanted)
+        migrated = _migrated(stack, source, plan, old)
+        sides = stack.enter_context(opened_sides(migrated, new))
+        touched = set(plan.touched)
+        with explained(str(new)):
+            script = _Rows(sides, found, rows, wanted)
+            touched |= script.run()
+            dropped, made = _triggers(old_schema, new_schema, touched, wanted, all_=plan.changes_tables)
+            rest = list(_pragmas(source, target)) + list(_sequences(sides)) if wanted.everything else []
+        if found.problems and not settings.allow_incomplete:
+            raise incomplete(found)
+        schema = [*dropped, *plan.drop_views, *plan.before]
+        after = [*plan.after, *made]
+        if not (schema or after or rest or found.records):
+            return found
+        found.statements = len(schema) + len(after) + len(rest)
+        lines = (*(["PRAGMA legacy_alter_table = ON;"] if plan.before else []), *schema)
+        write_all(out, (_OPENING + "".join(f"{line}\n" for line in lines)).encode(errors="surrogateescape"))
+        rows.seek(0)
+        copyfileobj(rows, out)
+        closing = [*after, *script.rebuilds, *rest, *_checks(target, found), "COMMIT;"]
+        if plan.before:
+            closing.insert(-1, "PRAGMA legacy_alter_table = OFF;")
+        for line in closing:
+            write_line(out, line)
+    return found
+
+
+def write_sql(out: IO[bytes], data: Changes, database: Database) -> None:
+    """Write a changeset or patchset as a script for a database of this schema, in an order that runs.
+
+    Triggers and cascades are off, as for `as_recorded`: the file holds what they did.
+    """
+    with connect(database) as connection, explained("the database"), tempfile.TemporaryFile() as rows:
+        (encoding,) = next(connection.execute("PRAGMA encoding"))
+        tables = {folded(table.name): table for table in stored_tables(connection)}
+        schema = schema_objects(connection, tables)
+        literal = script_literals(str(encoding))
+        touched = set()
+        changes = iterate(data, tables_from_database(connection))
+        for name, operations in groupby(changes, key=lambda operation: folded(operation.table.name)):
+            first = next(operations)
+            check_named(first.table)
+            touched.add(name)
+            statements = _statements_of(connection, "main", tables[name], literal)
+            statements.write_to(rows, ((change.old, change.new) for change in chain([first], operations)))
+        if not touched:
+            return
+        triggers = [item for item in schema.values() if item.kind == "trigger" and folded(item.table) in touched]
+        write_all(out, _OPENING.encode())
+        for trigger in triggers:
+            write_line(out, trigger.drop)
+        rows.seek(0)
+        copyfileobj(rows, out)
+        found = DiffFindings()
+        for line in (*(trigger.statement for trigger in triggers), *_checks(connection, found, "<="), "COMMIT;"):
+            write_line(out, line)
+
+
+def _statements_of(
+    connection: apsw.Connection, schema: str, table: StoredTable, literal: Callable[[Field], str]
+) -> RowStatements:
+    collations = {folded(name) for name in (*table.collations, *table.key_collations)}
+    unique = unique_columns(connection, schema, table)
+    return RowStatements(table.table, literal, unique, exact=not collations <= {"binary"})
+
+
+class _Wanted:
+    """Which objects of the schema are part of the script: all, or those of the tables that settings name."""
+
+    def __init__(self, settings: DiffSettings) -> None:
+        self._tables = None if settings.tables is None else set(map(folded, named(settings.tables)))
+        self._skip = set(map(folded, named(settings.skip)))
+        self.everything = self._tables is None
+
+    def __call__(self, item: SchemaObject) -> bool:
+        return self.table(item.table)
+
+    def table(self, name: str) -> bool:
+        return folded(name) not in self._skip and (self._tables is None or folded(name) in self._tables)
+
+
+def _migrated(stack: ExitStack, source: apsw.Connection, plan: SchemaPlan, old: StrPath) -> StrPath:
+    """OLD with its new schema: a copy in which the plan was run, or the file itself where its tables stay."""
+    if not plan.before:
+        return old
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "migrated.db"
+    copy = apsw.Connection(str(path))
+    with explained(str(old)):
+        with copy.backup("main", source, "main") as backup:
+            backup.step()
+        copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+        copy.execute("PRAGMA synchronous = OFF; PRAGMA legacy_alter_table = ON; BEGIN")
+        for statement in (*plan.drop_views, *plan.before):
+            copy.execute(statement)
+        copy.execute("COMMIT")
+        copy.close()
+    return path
+
+
+def _triggers(
+    old: dict[tuple[str, str], SchemaObject],
+    new: dict[tuple[str, str], SchemaObject],
+    touched: set[str],
+    wanted: _Wanted,
+    *,
+    all_: bool,
+) -> tuple[list[str], list[str]]:
+    """Triggers to drop first and to make last: rows must arrive as they are in NEW, without any further effect."""
+
+    def moves(item: SchemaObject, other: SchemaObject | None) -> bool:
+        return (
+            item.kind == "trigger" and wanted(item) and (all_ or folded(item.table) in touched or not item.same(other))
+        )
+
+    dropped = [item.drop for item in old.values() if moves(item, new.get(item.key))]
+    return dropped, [item.statement for item in new.values() if moves(item, old.get(item.key))]
+
+
+def _pragmas(source: apsw.Connection, target: apsw.Connection) -> Iterator[str]:
+    for name in _PRAGMAS:
+        before, after = (next(connection.execute(f"PRAGMA {name}"))[0] for connection in (source, target))
+        if before != after:
+            yield f"PRAGMA {name} = {after};"
+
+
+def _sequences(sides: Sides) -> Iterator[str]:
+    """The counters of AUTOINCREMENT, which follow the rows that were inserted and not those of NEW."""
+    name = "sqlite_sequence"
+    if name not in sides.new:
+        return
+    query = "SELECT name, seq FROM {}.sqlite_sequence ORDER BY name"
+    rows = sides.connection.execute(query.format(NEW)).fetchall()
+    if name not in sides.old:
+        yield "CREATE TABLE driftline_sequence (id INTEGER PRIMARY KEY AUTOINCREMENT);\nDROP TABLE driftline_sequence;"
+    elif rows == sides.connection.execute(query.format(OLD)).fetchall():
+        return
+    yield "DELETE FROM sqlite_sequence;"
+    for table, sequence in rows:
+        yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({sql_literal(table)}, {sql_literal(sequence)});"  # noqa: S608
+
+
+def _checks(target: apsw.Connection, found: DiffFindings, sign: str = "=") -> Iterator[str]:
+    """Statements that roll everything back where more foreign keys are broken than in NEW itself."""
+    try:
+        broken = len(target.execute("PRAGMA foreign_key_check").fetchall())
+    except apsw.SQLError as error:
+        found.notes.append(Note("foreign_keys", "NEW", f"its foreign keys cannot be checked: {error}"))
+        return
+    if broken:
+        found.notes.append(Note("foreign_keys", "NEW", f"{broken} rows of it refer to rows that are not there"))
+    yield f"CREATE TEMP TABLE {CHECK} (broken CHECK (broken {sign} {broken}));"
+    yield f"INSERT OR ROLLBACK INTO temp.{CHECK} SELECT count(*) FROM pragma_foreign_key_check;"  # noqa: S608
+    yield f"DROP TABLE temp.{CHECK};"
+
+
+class _Rows:
+    """Writes the statements that make the rows of the migrated database into those of NEW."""
+
+    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], wanted: _Wanted) -> None:
+        self._sides = sides
+        self._connection = sides.connection
+        self._found = found
+        self._out = out
+        self._wanted = wanted
+        self._literal = script_literals(sides.encoding)
+        self.rebuilds: list[str] = []
+
+    def run(self) -> set[str]:
+        """Write all statements; the folded names of the tables whose rows change."""
+        touched = set()
+        for name, new in self._sides.new.items():
+            old = self._sides.old.get(name)
+            if new.is_internal or new.kind == "shadow" or old is None or not self._wanted.table(name):
+                continue
+            changes = self._virtual(new) if new.kind == "virtual" else self._plain(new, old)
+            if changes:
+                touched.add(name)
+                self._found.records += changes
+                self._found.names.append(new.name)
+        return touched
+
+    def _plain(self, new: StoredTable, old: StoredTable) -> int:
+        pair = TablePair.of(self._connection, new, old, self._sides.encoding)
+        if new.hides_rowid:
+            return self._replace_rows(new, "1") if pair.contents_differ() else 0
+        if pair.copied:
+            names = ", ".join(new.foreign_collations)
+            self._found.notes.append(Note("unknown_collation", new.name, f"to run the script, SQLite needs {names}"))
+        start = self._out.tell()
+        try:
+            count = self._write_changes(pair)
+        except UnicodeDecodeError:
+            self._out.seek(start)
+            self._out.truncate()
+            count = self._write_changes(replace(pair, as_bytes=True))
+        if pair.null_keys_differ():
+            count += self._replace_rows(new, " OR ".join(f"{quoted(name)} IS NULL" for name in new.primary_key))
+        return count
+
+    def _write_changes(self, pair: TablePair) -> int:
+        statements = _statements_of(self._connection, OLD, pair.old, self._literal)
+        return statements.write_to(self._out, pair.changes())
+
+    def _replace_rows(self, table: StoredTable, where: str) -> int:
+        """Rows that no key tells apart: all of them go, and those of NEW come."""
+        name = quoted(table.name)
+        names = ", ".join(quoted(column.name) for column in table.columns)
+        write_line(self._out, f"DELETE FROM {name} WHERE {where};")  # noqa: S608
+        count = 1
+        for row in stored_rows(self._connection, table, where, self._sides.encoding):
+            write_line(self._out, f"INSERT INTO {name} ({names}) VALUES ({', '.join(map(self._literal, row))});")  # noqa: S608
+            count += 1
+        return count
+
+    def _virtual(self, table: StoredTable) -> int:
+        """A virtual table by its rows; an index of another table's rows is built again from them."""
+        module = module_of(table.text)
+        if module not in modules(self._connection):
+            self._problem(table, f"its module {module} is not here")
+        elif module.startswith("fts") and (content := _content_of(table.text)) is not None:
+            if content and self._shadows_differ(table):
+                name = quoted(table.name)
+                self.rebuilds.append(f"INSERT INTO {name} ({name}) VALUES ('rebuild');")  # noqa: S608
+            elif self._shadows_differ(table):
+                self._problem(table, f"a contentless {module} table: what it was made of is stored nowhere")
+        elif module in _WITH_ROWS:
+            return self._write_virtual(table, _WITH_ROWS[module])
+        return 0
+
+    def _write_virtual(self, table: StoredTable, key: str | None) -> int:
+        query = "SELECT name FROM pragma_table_xinfo(?, 'main') WHERE NOT hidden ORDER BY cid"
+        names = [quoted(name) for (name,) in self._connection.execute(query, (table.name,))]
+        names = [key, *names] if key else names
+        columns, name = ", ".join(names), quoted(table.name)
+        count = 0
+        for side, other in ((OLD, NEW), (NEW, OLD)):
+            same = " AND ".join(f"a.{name} IS b.{name} AND typeof(a.{name}) = typeof(b.{name})" for name in names)
+            query = (
+                f"SELECT {columns} FROM {side}.{name} AS a WHERE NOT EXISTS "  # noqa: S608
+                f"(SELECT 1 FROM {other}.{name} AS b WHERE b.{names[0]} = a.{names[0]} AND {same})"
+            )
+            for row in self._connection.execute(query):
+                count += 1
+                if side == OLD:
+                    write_line(self._out, f"DELETE FROM {name} WHERE {names[0]} = {self._literal(row[0])};")  # noqa: S608
+                else:
+                    values = ", ".join(map(self._literal, row))
+                    write_line(self._out, f"INSERT INTO {name} ({columns}) VALUES ({values});")  # noqa: S608
+        return count
+
+    def _shadows_differ(self, table: StoredTable) -> bool:
+        prefix = folded(f"{table.name}_")
+        shadows = [side for name, side in self._sides.new.items() if side.kind == "shadow" and name.startswith(prefix)]
+        return any(
+            TablePair(self._connection, shadow, self._sides.old[folded(shadow.name)]).contents_differ()
+            for shadow in shadows
+        )
+
+    def _problem(self, table: StoredTable, text: str) -> None:
+        self._found.problems.append(Problem("virtual_table", table.name, text))
+
+
+def _content_of(text: str) -> str | None:
+    """What the option `content` of a full-text table names; empty for a contentless one."""
+    found = scan(text)
+    for token, sign, value in zip(found, found[1:], found[2:], strict=False):
+        if token.word == "content" and sign.text == "=":
+            return value.name
+    return None
