@@ -15,12 +15,19 @@ def run_shell(database: Path, script: Path | bytes) -> None:
     """Run a script with the plain SQLite shell; any message is a failure."""
     text = script if isinstance(script, bytes) else script.read_bytes()
     done = subprocess.run(["sqlite3", str(database)], input=text, capture_output=True, check=False)
-    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b""), done.stderr + done.stdout
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b""), (done.stderr + done.stdout).decode()
 
 
 def words(text: str | None) -> list[str]:
     """The tokens of a statement, without blanks and comments."""
     return [token for token in _TOKEN.findall(text or "") if token]
+
+
+def _broken_keys(connection: sqlite3.Connection) -> int | str:
+    try:
+        return len(connection.execute("PRAGMA foreign_key_check").fetchall())
+    except sqlite3.OperationalError:
+        return "a foreign key refers to no key at all"
 
 
 def described(path: Path, *, rows: bool = True) -> dict[str, Any]:
@@ -62,7 +69,7 @@ def described(path: Path, *, rows: bool = True) -> dict[str, Any]:
         if key[1] not in shadows and not key[1].startswith("sqlite_")
     }
     found["integrity"] = connection.execute("PRAGMA integrity_check").fetchall()
-    found["broken keys"] = len(connection.execute("PRAGMA foreign_key_check").fetchall())
+    found["broken keys"] = _broken_keys(connection)
     found["versions"] = [connection.execute(f"PRAGMA {n}").fetchone() for n in ("user_version", "application_id")]
     connection.close()
     return found

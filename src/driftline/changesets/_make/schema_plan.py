@@ -210,7 +210,8 @@ def _carried_columns(old: StoredTable, new: StoredTable) -> list[tuple[str, str]
             pairs.append((known[folded(column.name)], column.name))
         elif renamed and folded(old.columns[place].name) not in names:
             pairs.append((old.columns[place].name, column.name))
-    return pairs
+    # A default of another type than that of its column is an error of STRICT tables which nothing passes over.
+    return [] if new.strict and len(pairs) < len(new.columns) else pairs
 
 
 def _conditions(new: StoredTable, columns: list[tuple[str, str]]) -> Iterator[str]:
