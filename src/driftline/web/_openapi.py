@@ -197,6 +197,7 @@ def _config() -> dict[str, Any]:
             "max_depth": {"type": "integer", "minimum": 0, "default": 100},
             "max_payload_size_mb": {**number, "default": 50},
             "timeout_seconds": {**number, "default": 30},
+            "schema_timeout_seconds": {**number, "default": 30},
             "strict_schema_validation": {"type": "boolean", "default": True},
             "collect_statistics": {"type": "boolean", "default": True},
             "log_level": {"enum": list(LOG_LEVELS), "default": "INFO"},

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 # Options of `compare` and `payloads`.
 def schema_options(command: Function) -> Function:
-    """Add `--root` and `--config`."""
+    """Add `--root`, `--config` and `--schema-timeout`."""
     root = click.option(
         "--root",
         metavar="NAME",
         help='The root schema: a component, a JSON Pointer, or an operation such as "GET /v1/charges 200".',
     )
     config = click.option("--config", metavar="FILE", help="Limits and switches of the engine, YAML or JSON.")
-    return root(config(command))
+    limit = click.option(
+        "--schema-timeout", type=click.FloatRange(0), metavar="SECONDS", help="CPU time for a schema.  [default: 30]"
+    )
+    return root(config(limit(command)))
 
 
 def path_options(command: Function) -> Function:
@@ -124,9 +127,11 @@ with what was found until then.
 def compare(
     old: str,
     new: str,
+    *,
     schema: str | None,
     root: str | None,
     config: str | None,
+    schema_timeout: float | None,
     masked: tuple[str, ...],
     mask_key_file: str | None,
     format_name: str | None,
@@ -144,7 +149,7 @@ def compare(
     inputs = [path for path in (old, new, schema, config) if path is not None]
     masker = masker_of(masked, mask_key_file)
     source: Any = Path(schema) if schema is not None else {}
-    plan = compile_schema(source, read_config(config), root, flags=flags_of(**flags))
+    plan = compile_schema(source, read_config(config, schema_timeout), root, flags=flags_of(**flags))
     if masker is not None:
         masker.with_aliases(plan.renames)
     try:
@@ -161,10 +166,11 @@ def compare(
     return report.exit_code
 
 
-def read_config(path: str | None) -> dict[str, Any] | None:
-    """The engine configuration of a YAML or JSON file."""
+def read_config(path: str | None, schema_timeout: float | None = None) -> dict[str, Any]:
+    """The engine configuration of a YAML or JSON file; the limit of a flag wins."""
+    given = {} if schema_timeout is None else {"schema_timeout_seconds": schema_timeout}
     if path is None:
-        return None
+        return given
     from driftline.errors import PayloadError
     from driftline.payloads import load_schema
 
@@ -172,7 +178,8 @@ def read_config(path: str | None) -> dict[str, Any] | None:
         content = load_schema(Path(path)).content
     except PayloadError as error:
         raise PayloadError(f"{path} cannot be parsed: {error.details['reason']}", details=error.details) from None
-    return content if content is not None else {}
+    # What is no object is refused with the configuration itself.
+    return content if not isinstance(content, dict | None) else {**(content or {}), **given}
 
 
 def _read(path: str) -> bytes:

@@ -153,6 +153,7 @@ def _job(
     headers: tuple[str, ...],
     root: str | None,
     config: str | None,
+    schema_timeout: float | None,
     masked: tuple[str, ...],
     mask_key_file: str | None,
     **flags: Any,
@@ -174,7 +175,7 @@ def _job(
     return BatchJob(
         tuple(map(open_source, paths, roles)),
         {endpoint: _bundle(path, root) for endpoint, path in named.items()} or {None: b"{}"},
-        read_config(config) or {},
+        read_config(config, schema_timeout),
         root,
         id_name,
         flags_of(**flags),

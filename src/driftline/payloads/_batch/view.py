@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from driftline.core import AnyPath, Location, io_errors, location, open_to_read
 from driftline.errors import InputError
-from driftline.payloads._schema.documents import yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
+from driftline.payloads._schema.yaml import yaml_text
 from driftline.payloads._suggest.evidence import hidden_by, nice_duration, nice_limit, number
 from driftline.payloads._suggest.write import nested
 from driftline.payloads._values.paths import Place, parse_place

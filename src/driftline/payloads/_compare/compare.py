@@ -47,7 +47,7 @@ LOGGER.addHandler(logging.NullHandler())
 UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
 CACHED_BYTES = 64 << 20  # of schema text: a caller could send a large one each time
-COMPILE_SECONDS = 30.0
+_CAP = "the limit for a schema"
 ALL_STRICT: Mapping[str, Json] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
@@ -250,12 +250,12 @@ def compile(  # noqa: A001 - the public name
     *,
     flags: tuple[PathRule, ...] = (),
     is_record: bool = False,
-    seconds: float = COMPILE_SECONDS,
+    seconds: float | None = None,
 ) -> PayloadPlan:
     """The plan of a schema (YAML or JSON text, bytes, a `Path`, or an object); cached by content.
 
-    `flags` are rules of paths that win over the schema's. Compiling has a time limit of its own, `seconds`: it is done
-    once, the time of a comparison is spent on each pair.
+    `flags` are rules of paths that win over the schema's. Compiling has a limit of CPU time of its own, `seconds` (else
+    `schema_timeout_seconds` of the configuration): it is done once, the time of a comparison is spent on each pair.
 
     >>> plan = compile("type: object")
     >>> plan.compare("{}", "{}").is_match
@@ -270,7 +270,8 @@ def compile(  # noqa: A001 - the public name
             _plans.move_to_end(key)
     if known is not None and known.is_fresh():
         return known.plan
-    with Deadline(seconds, "compiling the schema", name="the limit for a schema").held():
+    limit, name = (settings.schema_timeout_seconds, "schema_timeout_seconds") if seconds is None else (seconds, _CAP)
+    with Deadline(limit, "compiling the schema", name, is_cpu_time=True).held():
         document = SchemaDocument(load_schema(content), files)
         start = find_root(document, root)
         start = record_root(document, start) if is_record else start
@@ -350,14 +351,15 @@ def compare(
 ) -> Report:
     """Decide whether two payloads are functionally equivalent: JSON text, bytes, a `Path`, or parsed values.
 
-    Without a schema everything is strict, but for what the paths say, which also win over a schema's rules. A schema is
-    what `compile` takes, or the name of a file: `"schema.yaml"`.
+    Without a schema (or with None) everything is strict, but for what the paths say, which also win over a schema's
+    rules. A schema is what `compile` takes, or the name of a file: `"schema.yaml"`.
 
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
     flags = path_flags(ignore, unordered, key or {}, tolerance or {})
-    plan = compile(Path(schema) if _names_a_file(schema) else schema, config, root, flags=flags)
+    given = ALL_STRICT if schema is None else schema
+    plan = compile(Path(given) if _names_a_file(given) else given, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
 
 

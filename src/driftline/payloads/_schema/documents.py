@@ -12,7 +12,6 @@ empty.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import posixpath
@@ -26,9 +25,8 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from driftline.core import io_errors
-from driftline.errors import PayloadError
-from driftline.payloads._values.limits import current
-from driftline.payloads._values.paths import escape_pointer, unescape_pointer
+from driftline.payloads._schema.yaml import as_json, parse_error, read_yaml, yaml_marks
+from driftline.payloads._values.paths import unescape_pointer
 from driftline.payloads._values.text import after_space, exact_integer, find_repeated_name
 
 # Reading YAML for line numbers takes seconds for a large document; beyond this an error names the pointer alone.
@@ -56,7 +54,7 @@ class SchemaText:
 
     @cached_property
     def _marks(self) -> dict[str, tuple[int, int]]:
-        return _marks_of(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
+        return yaml_marks(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
 
 
 def load_schema(schema: object) -> SchemaText:
@@ -65,7 +63,7 @@ def load_schema(schema: object) -> SchemaText:
         schema = read_text(schema)
     if isinstance(schema, str):
         return SchemaText(_parse(schema), schema)
-    return SchemaText(_as_json(schema))
+    return SchemaText(as_json(schema))
 
 
 def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
@@ -76,7 +74,7 @@ def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
     try:
         return bytes(schema).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refusal(f"byte {error.start} is not UTF-8", 1, 1) from None
+        raise parse_error(f"byte {error.start} is not UTF-8", 1, 1) from None
 
 
 def is_json_text(text: str) -> bool:
@@ -93,15 +91,15 @@ def _parse(text: str) -> Any:
         except json.JSONDecodeError as error:
             # `{a: 1}` is YAML in flow style; a quoted name means JSON.
             if is_json_text(text) and text.lstrip()[:1] == "{":
-                raise _refusal(error.msg, error.lineno, error.colno) from None
+                raise parse_error(error.msg, error.lineno, error.colno) from None
         except (RecursionError, ValueError) as error:
-            raise _refusal(str(error), 1, 1) from None
+            raise parse_error(str(error), 1, 1) from None
         else:
             repeated = find_repeated_name(data, content)
             if repeated is not None:
-                raise _refusal(repeated.message, repeated.line, repeated.column)
+                raise parse_error(repeated.message, repeated.line, repeated.column)
             return content
-    return _parse_yaml(text)
+    return read_yaml(text)
 
 
 def _read_json(text: str, data: bytes) -> Any:
@@ -110,71 +108,6 @@ def _read_json(text: str, data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return json.loads(text, parse_int=exact_integer)
-
-
-def _parse_yaml(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    class WatchedComposer(Composer):
-        """Checks the deadline: reading YAML is slow enough to be a way to keep a service busy."""
-
-        def compose_node(self, parent: object, index: object) -> Any:
-            current().check()
-            return super().compose_node(parent, index)
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = WatchedComposer
-    try:
-        return _as_json(yaml.load(text))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reason = str(error.problem or error.context or "not valid YAML").splitlines()[0]
-        raise _refusal(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
-    except RecursionError:
-        raise _refusal("it is nested deeper than can be read", 1, 1) from None
-    except (YAMLError, ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
-        # ruamel lets errors of its own constructors through (an odd date, a broken tag).
-        raise _refusal(str(error).splitlines()[0] if str(error) else type(error).__name__, 1, 1) from None
-
-
-def _refusal(reason: str, line: int, column: int) -> PayloadError:
-    return PayloadError(
-        f"the schema cannot be parsed: {reason} (line {line}, column {column})",
-        code="SCHEMA_PARSE_ERROR",
-        details={"line": line, "column": column, "reason": reason},
-    )
-
-
-def _as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
-    """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
-    done = {} if done is None else done
-    if isinstance(value, Mapping | list | tuple):
-        if id(value) in inside:
-            raise PayloadError(
-                "the schema contains itself (a YAML anchor inside its own value)",
-                code="SCHEMA_PARSE_ERROR",
-                details={"reason": "self-containing value"},
-            )
-        if id(value) not in done:
-            within = (*inside, id(value))
-            if isinstance(value, Mapping):
-                done[id(value)] = {_key_text(key): _as_json(item, within, done) for key, item in value.items()}
-            else:
-                done[id(value)] = [_as_json(item, within, done) for item in value]
-        return done[id(value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _key_text(key: object) -> str:
-    if isinstance(key, str):
-        return key
-    if key is None or isinstance(key, bool | int | float):
-        return json.dumps(key)
-    return key.isoformat() if hasattr(key, "isoformat") else str(key)
 
 
 def unfolded_size(value: object) -> int:
@@ -190,20 +123,6 @@ def unfolded_size(value: object) -> int:
         return sizes[id(node)]
 
     return size(value)
-
-
-def yaml_text(content: object) -> str:
-    """Plain YAML of a value, members in their order."""
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.allow_unicode = True
-    yaml.width = 1 << 16  # no line is folded
-    out = io.StringIO()
-    yaml.dump(content, out)
-    return out.getvalue()
 
 
 def _json_offset(text: str, pointer: str) -> int | None:
@@ -240,34 +159,6 @@ def _member_offset(text: str, at: int, name: str) -> int | None:
 
 def _line_and_column(text: str, offset: int) -> dict[str, int]:
     return {"line": text.count("\n", 0, offset) + 1, "column": offset - text.rfind("\n", 0, offset)}
-
-
-def _marks_of(text: str) -> dict[str, tuple[int, int]]:
-    """Pointer -> (line, column), read from the YAML node tree."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
-        node = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
-    except (YAMLError, RecursionError):
-        return {}
-    marks: dict[str, tuple[int, int]] = {}
-    waiting = [("", node)]
-    seen: set[int] = set()
-    while waiting:
-        pointer, node = waiting.pop()
-        if node is None:
-            continue
-        marks[pointer] = (node.start_mark.line + 1, node.start_mark.column + 1)
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.id == "mapping":
-            waiting.extend((f"{pointer}/{escape_pointer(str(key.value))}", value) for key, value in node.value)
-        elif node.id == "sequence":
-            waiting.extend((f"{pointer}/{index}", value) for index, value in enumerate(node.value))
-    return marks
 
 
 # Files beside a schema, and pointers into them.
