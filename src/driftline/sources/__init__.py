@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     )
     from driftline.sources._cells import (
         SpooledBatch as SpooledBatch,
+        arrow_column as arrow_column,
         column_kinds as column_kinds,
         is_of_polars as is_of_polars,
         json_cells as json_cells,
         json_columns as json_columns,
         plain_values as plain_values,
+        take_rows as take_rows,
         value_kind as value_kind,
     )
     from driftline.sources._csv.parse import RecordTexts as RecordTexts, record_texts as record_texts

@@ -27,6 +27,7 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute
 
 from driftline.core import (
     Location,
@@ -282,6 +283,20 @@ def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Ta
     return pa.Table.from_arrays(arrays, list(table.column_names))
 
 
+def take_rows(table: pa.Table, records: RecordNumbers | pl.Series) -> pa.Table:
+    """Some rows of a table; where Arrow takes none of a type, Polars does."""
+    at = pl.Series(records)
+    index = at.to_arrow()
+    columns = []
+    for column in table.columns:
+        try:
+            columns.append(column.take(index))
+        except pa.ArrowNotImplementedError:
+            taken = pl.Series(pl.from_arrow(column)).gather(at).to_arrow()
+            columns.append(pa.chunked_array([taken.cast(column.type)], column.type))
+    return pa.table(columns, schema=table.schema)
+
+
 def _named(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     return list(zip(table.column_names, table.columns, strict=True))
 
@@ -381,6 +396,41 @@ def _holds(kind: Any, inner: tuple[type[pl.DataType], ...]) -> bool:
     """Whether values of these types are inside lists or structs."""
     parts = [getattr(kind, "inner", None), *(field.dtype for field in getattr(kind, "fields", None) or ())]
     return any(part is not None and (part in inner or isinstance(part, inner) or _holds(part, inner)) for part in parts)
+
+
+def arrow_column(texts: pa.ChunkedArray | Sequence[str], kind: str) -> pa.ChunkedArray:
+    """JSON texts as values of a kind that `_ValueKinds` gives; text and what has no single type stay text.
+
+    >>> arrow_column(["1", "null"], "integer").to_pylist(), arrow_column(['[1]', '"a"'], "mixed").to_pylist()
+    ([1, None], ['[1]', '"a"'])
+    """
+    cells = pl.Series("x", pl.from_arrow(texts) if isinstance(texts, pa.ChunkedArray) else texts, dtype=pl.String)
+    name, _, digits = kind.partition("(")
+    if name:
+        cells = cells.to_frame().select(pl.when(pl.col("x") != "null").then(pl.col("x"))).to_series()
+    if name not in ("mixed", "number", ""):
+        plain, escaped = cells.str.strip_prefix('"').str.strip_suffix('"'), cells.str.contains("\\", literal=True)
+        at = escaped.fill_null(value=False).arg_true()
+        decoded = [_SURROGATE.sub("\ufffd", json.loads(text)) for text in cells.gather(at)]
+        cells = plain.scatter(at, pl.Series(decoded, dtype=pl.String)) if len(at) else plain
+    if name == "float":
+        cells = cells.str.replace("Infinity", "inf", literal=True)
+    array = cells.to_arrow(compat_level=pl.CompatLevel.oldest())
+    type_ = pa.decimal128(*map(int, digits[:-1].split(","))) if digits else _ARROW_TYPES.get(name, pa.large_string())
+    if name == "instant":
+        array = cells.str.strip_suffix("Z").to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.timestamp("us"))
+        return pa.chunked_array([pa.compute.assume_timezone(array, "UTC")], type_)
+    return pa.chunked_array([array.cast(type_)], type_)
+
+
+_ARROW_TYPES = {
+    "integer": pa.int64(),
+    "float": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "datetime": pa.timestamp("us"),
+    "instant": pa.timestamp("us", "UTC"),
+}
 
 
 # Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order.

@@ -10,12 +10,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.core import Workspace
+from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
+from driftline.sources._formats.columnar import TypedRows
 from driftline.sources._source import (
     Counted,
     FileFingerprint,
@@ -72,8 +73,9 @@ def _foreign_errors(given: object) -> Iterator[None]:
 
 def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
     import polars as pl
+    import pyarrow as pa
 
-    from driftline.sources._cells import column_kinds, json_columns, spool_rows, spool_tables
+    from driftline.sources._cells import spool_rows
 
     if _is_sqlite(given):
         given = _only_table(given)
@@ -94,37 +96,71 @@ def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
         return ObjectSource(spool_rows(((_Nowhere(), held.iter_rows(named=True)),), workspace, held.columns))
     if held is not None:
         return ObjectSource(_side_of_frame(held))
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        table = pa.table(given)
+        starts = range(0, table.num_rows, _BATCH_ROWS)
+        return ObjectSource(_typed_side([TableSlice(table.slice(at, _BATCH_ROWS)) for at in starts], table.schema))
     reader = _reader(given)
-    side = spool_tables(map(json_columns, _tables(reader)), list(reader.schema.names), workspace)
-    return ObjectSource(replace(side, kinds=column_kinds(reader.schema)))
+    tables = (TableSlice(table).stored_in(workspace) for table in _tables(reader) if table.num_rows)
+    return ObjectSource(_typed_side(list(tables), reader.schema))
+
+
+def _typed_side(splits: Sequence[TableSlice | FrameSlice], schema: pa.Schema) -> SplitSide:
+    from driftline.sources._cells import column_kinds
+
+    rows = sum(split.count().rows for split in splits)
+    return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema), schema=schema)
 
 
 def _held_frame(given: object) -> pl.DataFrame | None:
-    """A table in memory as a frame that shares its memory; None for other objects."""
+    """A frame of Polars; None for other objects."""
     import polars as pl
-    import pyarrow as pa
-
-    from driftline.sources._cells import is_of_polars
 
     if isinstance(given, pl.LazyFrame):
         return given.collect()
-    if isinstance(given, pl.DataFrame):
-        return given
-    if not isinstance(given, (pa.Table, pa.RecordBatch)):
-        return None
-    table = pa.table(given)
-    is_clear = len(set(table.column_names)) == table.num_columns > 0  # a repeated name is reported later
-    is_clear = is_clear and all(map(is_of_polars, table.schema.types))
-    return pl.DataFrame(pl.from_arrow(table)) if is_clear else None
+    return given if isinstance(given, pl.DataFrame) else None
 
 
 def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
-    from driftline.sources._cells import column_kinds
-
-    schema = frame.clear().to_arrow().schema
     splits = [FrameSlice(frame.slice(start, _BATCH_ROWS)) for start in range(0, frame.height, _BATCH_ROWS)]
-    kinds = column_kinds(schema)
-    return SplitSide(tuple(frame.columns), splits, frame.height, typed=True, kinds=kinds, schema=schema)
+    return _typed_side(splits, frame.clear().to_arrow().schema)
+
+
+@reads_input
+@dataclass(frozen=True, slots=True)
+class TableSlice(TypedRows):
+    """Some rows of an Arrow table, in memory or in a file of the workspace."""
+
+    rows: pa.Table | str
+
+    @property
+    def size(self) -> int:
+        """The bytes of its cells."""
+        return os.path.getsize(self.rows) if isinstance(self.rows, str) else int(self.rows.nbytes)
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """None: the caller does not change the table meanwhile, and the file is private."""
+        return ()
+
+    def stored_in(self, workspace: Workspace) -> TableSlice:
+        """The same rows in a file, because a stream can be larger than memory."""
+        import pyarrow as pa
+
+        target = workspace.new_file("batch.arrow")
+        table = self.typed_rows()
+        with io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
+            out.write_table(table)
+        return TableSlice(str(target))
+
+    def typed_rows(self) -> pa.Table:
+        """All rows as they are."""
+        import pyarrow as pa
+
+        if not isinstance(self.rows, str):
+            return self.rows
+        with io_errors(self.rows), pa.OSFile(self.rows) as file:
+            return pa.ipc.open_file(file).read_all()
 
 
 @reads_input

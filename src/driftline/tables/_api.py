@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, cast
 
 from driftline.core import SHOWN_CHANGES, DiffMembers, StrPath, Tracker, atomic_write, exact_loads, no_progress
 from driftline.sinks import Title, cell_text, find_format, format_for, write_events
@@ -21,6 +21,9 @@ from driftline.tables._profile import Profile
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
+
+    from driftline.tables._frames import ResultRows
 
 _BLOCK_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 16 << 20  # longer streams of events are stored on disk
@@ -49,7 +52,7 @@ def diff(
     """
     options = check_options(**rules)
     tracker = tracker or no_progress()
-    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker, profile=True)
+    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker, profile=True, kept=[])
     chosen, _ = choose_engine(engine, job)
     stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
     stats = find_engine(chosen)(job, stream.write)
@@ -133,6 +136,8 @@ class TableDiff(DiffMembers):
     def close(self) -> None:
         """Release the events; the counts stay."""
         self._stream.close()
+        for kept in self._job.kept or ():
+            kept.close()
 
     @property
     def has_differences(self) -> bool:
@@ -180,24 +185,25 @@ class TableDiff(DiffMembers):
 
     @property
     def added(self) -> pl.DataFrame:
-        """The rows that only B has."""
-        return _frame([event["row"] for event in self if event["type"] == "added"], self._header("columns_b"))
+        """The rows that only B has, with B's types."""
+        return _frame(self._tables().rows("added").cells)
 
     @property
     def removed(self) -> pl.DataFrame:
-        """The rows that only A has."""
-        return _frame([event["row"] for event in self if event["type"] == "removed"], self._header("columns_a"))
+        """The rows that only A has, with A's types."""
+        return _frame(self._tables().rows("removed").cells)
 
     @property
     def changed(self) -> pl.DataFrame:
-        """A row for every cell that changed: the key or row number, the column, and its values before and after."""
-        cells = [
-            {**_place(event), "column": name, "before": cell["from"], "after": cell["to"]}
-            for event in self
-            if event["type"] == "changed"
-            for name, cell in event["delta"].items()
-        ]
-        return _frame(cells, [*self._job.options.key_columns, "column", "before", "after"])
+        """A row for every cell that changed: the key or row number, the column, and its values before and after.
+
+        The values have their type if all columns outside the key have the same; else they are text.
+        """
+        from driftline.tables._frames import changed_cells
+
+        options, renamed = self._job.options, dict(self._job.options.rename)
+        numbered = options.has_row_numbers
+        return _frame(changed_cells(self._tables(), self.lines(), options.key_columns, renamed, numbered=numbered))
 
     @property
     def column_stats(self) -> dict[str, int]:
@@ -217,26 +223,32 @@ class TableDiff(DiffMembers):
         return self._counts.profile
 
     def to_polars(self) -> pl.DataFrame:
-        """Every row version with its kind of change (`_change`), as in the csv format."""
-        rows: list[dict[str, JsonValue]] = []
-        for event in self._rows():
-            number = {"_row": event["row_index"]} if "row_index" in event else {}
-            if event["type"] == "changed":
-                versions = (("before", event["before"]), ("after", event["after"]))
-                rows += [{"_change": version, **number, **row} for version, row in versions]
-            else:
-                rows.append({"_change": event["type"], **number, **event["row"]})
-        return _frame(rows, ["_change", *self._header("columns_a")])
+        """Every row version with its kind of change (`_change`), as in the csv format, with the types of the inputs."""
+        return _frame(self.to_arrow())
+
+    def to_arrow(self) -> pa.Table:
+        """As `to_polars`, in Arrow."""
+        from driftline.tables._frames import versions
+
+        options = self._job.options
+        return versions(self._tables(), numbered=options.has_row_numbers, unchanged=options.emit_unchanged)
+
+    def to_pandas(self) -> Any:
+        """As `to_polars`, in pandas, with columns of Arrow types."""
+        import pandas as pd  # type: ignore[import-untyped,unused-ignore]
+
+        return self.to_arrow().to_pandas(types_mapper=pd.ArrowDtype)
+
+    def _tables(self) -> ResultRows:
+        """The rows as tables: those that were kept, else those of the events."""
+        from driftline.tables._frames import TextRows
+
+        return self._job.kept[0] if self._job.kept else TextRows(b"".join(self.lines()))
 
     def _rows(self) -> Iterator[RowEvent | ChangedEvent]:
         for event in self:
             if event["type"] != "schema" and event["type"] != "column_stats" and event["type"] != "stats":
                 yield event
-
-    def _header(self, side: Literal["columns_a", "columns_b"]) -> list[str]:
-        schema = next(iter(self))
-        assert schema["type"] == "schema", "every stream starts with it"
-        return schema[side]
 
     def _shown(self) -> Iterator[tuple[str, str, str]]:
         """The changes as texts: kind, row, cells."""
@@ -296,9 +308,7 @@ def _repr(value: object) -> str:
     return repr(value) if isinstance(value, str) else cell_text(value)
 
 
-def _frame(rows: list[dict[str, JsonValue]], names: Iterable[str]) -> pl.DataFrame:
+def _frame(table: pa.Table) -> pl.DataFrame:
     import polars as pl
 
-    if not rows:
-        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    return pl.DataFrame(pl.from_arrow(table))

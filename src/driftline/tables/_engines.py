@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from driftline.sources import SplitSide
+    from driftline.tables._frames import KeptRows
     from driftline.tables._vectorized import LocalRun
 
     Layouts = tuple[SplitSide, SplitSide]
@@ -77,6 +78,7 @@ class TableDiffJob:
     master: str | None = None
     tracker: Tracker = field(default_factory=no_progress)
     parts: PartWriter | None = None  # the output, if it is a folder: tasks may write into it directly
+    kept: list[KeptRows] | None = None  # takes the rows of typed inputs as they are stored, for tables of the result
     profile: bool = False  # whether the stats get the kinds of change
 
 

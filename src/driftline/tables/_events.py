@@ -66,7 +66,7 @@ class Stats:
         values.pop("profile")  # of one diff: that of several would mix columns of the same name
         notes = next(filter(None, values.pop("notes")), ())
         columns = {name: ours.get(name, 0) + others.get(name, 0) for name in {**ours, **others}}
-        counts = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}
+        counts: dict[str, Any] = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}
         return Stats(**counts, columns=columns, notes=notes)
 
     @property

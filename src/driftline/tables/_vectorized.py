@@ -15,6 +15,7 @@ from driftline.sources import RecordIndex, Source, Split, SplitSide
 from driftline.tables._columns import Side, hashed_text, raise_first_error, resolve_columns
 from driftline.tables._engines import LocalPlan, TableDiffJob, ordered_map
 from driftline.tables._events import Stats
+from driftline.tables._frames import KeptRows
 from driftline.tables._kernels.hashes import RowHashes, new_seeds, split_of
 from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows
 from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
@@ -27,6 +28,7 @@ from driftline.tables._kernels.stages import (
     cut_chunks,
     encode_cut,
     encode_range,
+    fetch_kept,
     fetch_rows,
     hash_split,
     match_bucket,
@@ -186,6 +188,15 @@ class LocalRun:
                 yield encoded
                 self.job.tracker.advance()
 
+    def _kept(self, matched: Matched) -> KeptRows | None:
+        """What takes the rows as they are stored, if the job wants them."""
+        if self.job.kept is None:
+            return None
+        kept = KeptRows()
+        kept.begin(matched.a.layout, matched.b.layout, by_record=matched.plan.by_record)
+        self.job.kept.append(kept)
+        return kept
+
     def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
         picks_a = _picks(matched.a, matched.wanted_a, matched.plan)
@@ -193,8 +204,18 @@ class LocalRun:
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
         work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
+        kept = self._kept(matched)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
-            for store, chunk in zip(owners, ordered_map(self.pool, fetch_rows, work, self.sizes.threads), strict=True):
+            if kept is None:
+                chunks = ordered_map(self.pool, fetch_rows, work, self.sizes.threads)
+            else:
+                chunks = (
+                    kept.add_from(pick[1], *found)
+                    for pick, found in zip(
+                        work, ordered_map(self.pool, fetch_kept, work, self.sizes.threads), strict=True
+                    )
+                )
+            for store, chunk in zip(owners, chunks, strict=True):
                 store.add(chunk)
                 self.job.tracker.advance(chunk.height)
         return stores[0], stores[1]

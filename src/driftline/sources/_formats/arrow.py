@@ -50,15 +50,18 @@ class ArrowSource(ColumnarFiles):
 
         schema = self.types()
         splits: list[RecordBatch] = []
-        rows = 0
+        rows, alike = 0, True
         for file in self.files:
             with opened(file) as found:
                 if found.schema.names != schema.names:
                     raise part_mismatch(side, file.name)
+                alike = alike and found.schema.equals(schema)
                 rows += found.count_rows()
                 batches = found.num_record_batches
             splits += [RecordBatch(file, number, file.size // batches) for number in range(batches)]
-        return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema))
+        return SplitSide(
+            tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema), schema=schema if alike else None
+        )
 
 
 @reads_input

@@ -171,7 +171,8 @@ class DataFileSource(TypedSource):
                 splits.append(DataFileSplit(self.schema, self.physical, one, number, first, group.total_byte_size))
                 first += group.num_rows
         rows = sum(split.size for split in splits) // 64
-        return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=column_kinds(self.schema))
+        kinds = column_kinds(self.schema)
+        return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=kinds, schema=self.schema)
 
     def with_absolute_paths(self) -> DataFileSource:
         """The same source for processes in other folders."""

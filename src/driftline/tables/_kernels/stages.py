@@ -29,8 +29,10 @@ from driftline.sources import (
     TypedSplit,
     is_of_polars,
     json_cells,
+    json_columns,
     plain_values,
     record_texts,
+    take_rows,
     value_kind,
 )
 from driftline.tables._columns import (
@@ -283,16 +285,43 @@ def fetch_rows(
     known: RecordIndex | None = None,
 ) -> RowChunk:
     """Fetch the selected rows of one split, in output order; `first_record` is the number of its first record."""
+    return _fetched(split, side, wanted, first_record, plan, known)[0].sorted()
+
+
+def fetch_kept(
+    split: Split,
+    side: Side,
+    wanted: SelectedRows,
+    first_record: int,
+    plan: DiffPlan,
+    known: RecordIndex | None = None,
+) -> tuple[RowChunk, RowChunk, pa.Table]:
+    """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
+    chunk, cells = _fetched(split, side, wanted, first_record, plan, known, typed=hasattr(split, "typed_rows"))
+    return chunk.sorted(), chunk, cells
+
+
+def _fetched(
+    split: Split,
+    side: Side,
+    wanted: SelectedRows,
+    first_record: int,
+    plan: DiffPlan,
+    known: RecordIndex | None,
+    *,
+    typed: bool = False,
+) -> tuple[RowChunk, pa.Table]:
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
-    frame = as_frame(split.pick(records, known))
+    cells = take_rows(cast(TypedSplit, split).typed_rows(), records) if typed else split.pick(records, known)
+    frame = as_frame(json_columns(cells) if typed else cells)
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
         frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))
     else:
         turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
         order = order_values(frame, plan.compared, side, turns)
-    return RowChunk(frame, kinds_series(np.ascontiguousarray(wanted["kind"])), order).sorted()
+    return RowChunk(frame, kinds_series(np.ascontiguousarray(wanted["kind"])), order), cells
 
 
 def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: DiffPlan) -> Encoded:
