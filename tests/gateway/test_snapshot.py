@@ -192,6 +192,7 @@ def test_under_rules_only_visible_living_rows_are_told(server: Server) -> None:
     admin = server.client(role="admin")
     rules = {
         "version": 1,
+        "writes": "open",
         "buckets": [
             {"name": "b", "tables": ["todos"], "filters": [{"column": "team", "op": "in", "value": "jwt:teams"}]}
         ],

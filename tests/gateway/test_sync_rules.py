@@ -36,7 +36,7 @@ def ops(deltas: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def test_sparse_updates_deletes_and_leaving_rows(server: Server) -> None:
     admin, alice, bob = server.client("ops", role="admin"), server.client("alice"), server.client("bob")
-    assert admin.admin("sync-rules", rules(MINE)).json() == {"buckets": 1}
+    assert admin.admin("sync-rules", {**rules(MINE), "writes": "open"}).json() == {"buckets": 1}
     insert = delta(row="1", op="INSERT", owner="alice", title="A")
     sparse = delta(row="1", title="B")
     alice.push(insert, sparse, delta(row="2", op="INSERT", owner="bob", title="secret"))
@@ -311,3 +311,17 @@ def test_rules_are_refused_where_rows_are_not_whole(tmp_path: Path) -> None:
 def test_callers_are_plain_records() -> None:
     assert Caller("alice", GATEWAY).role == "client"
     assert not Caller("alice", GATEWAY).is_admin
+
+
+def test_a_change_of_what_may_be_written_ends_no_cursor(server: Server) -> None:
+    admin, alice = server.client("ops", role="admin"), server.client("alice")
+    admin.admin("sync-rules", rules(MINE))
+    assert alice.push(delta(row="1", op="INSERT", owner="alice")).status_code == 200
+    cursor = alice.pull_all()[1]
+    read_only = [{"tables": ["todos"]}]
+    assert admin.admin("sync-rules", {**rules(MINE), "writes": read_only}).status_code == 200
+    refused = alice.push(delta(row="1", title="x"))
+    assert (refused.status_code, refused.json()["reason"]) == (403, "write_rules")
+    assert alice.pull(cursor=cursor).status_code == 200
+    admin.admin("sync-rules", {**rules({**MINE, "name": "other"}), "writes": read_only})
+    assert alice.pull(cursor=cursor).json()["reason"] == "rules_changed"

@@ -23,7 +23,7 @@ from driftline.gateway._settings import GatewaySettings
 from driftline.gateway._sync.feed import wait_of
 from driftline.gateway._sync.pull import DEFAULT_LIMIT, REASONS
 from driftline.gateway._sync.push import MAX_DELTAS
-from driftline.gateway._sync.rules import FILTER_OPS
+from driftline.gateway._sync.rules import FILTER_OPS, OPEN, OPERATIONS, READ
 from driftline.http import read_body
 from driftline.version import __version__
 
@@ -68,6 +68,8 @@ async def push(gateway: Gateway, request: Request) -> Response:
         len(push.entries),
         fresh,
     )
+    if appended.hidden:
+        answer = b'%b,"hidden":[%b]}' % (answer[:-1], b",".join(b"%d" % position for position in appended.hidden))
     return Response(answer, media_type=_JSON)
 
 
@@ -401,13 +403,16 @@ def _schemas() -> JsonObject:
             {"clientId": _ID, "deltas": _list(_ref("Delta"), maxItems=MAX_DELTAS)},
             {"lastSeenHlc": {"anyOf": [_HLC, {"type": "null"}]}},
         ),
-        "PushAnswer": _object({**server, "accepted": number, "deltas": deltas}),
+        "PushAnswer": _object(
+            {**server, "accepted": number, "deltas": deltas},
+            {"hidden": {**_list(number), "description": "accepted deltas after which the caller does not see the row"}},
+        ),
         "PullAnswer": _object({"deltas": deltas, **server, "hasMore": {"type": "boolean"}, "cursor": text}),
         "TableSchema": _object(
             {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": _COLUMN_TYPE}))},
             {"key": _list(_COLUMN)},
         ),
-        "SyncRules": _object({"version": {"const": 1}, "buckets": _list(_bucket())}),
+        "SyncRules": _object({"version": {"const": 1}, "buckets": _list(_bucket())}, {"writes": _writes()}),
         "RulesSet": _object({"buckets": number}),
         "Flushed": _object({"flushed": number, "tables": counts}, {"known": number, "setAside": number}),
         "Numbers": {"type": "object"},
@@ -449,6 +454,18 @@ def _delta() -> JsonObject:
     )
 
 
+def _filters() -> JsonObject:
+    return _list(_object({"column": _COLUMN, "op": {"enum": list(FILTER_OPS)}, "value": {}}))
+
+
 def _bucket() -> JsonObject:
-    condition = _object({"column": _COLUMN, "op": {"enum": list(FILTER_OPS)}, "value": {}})
-    return _object({"name": {"type": "string"}, "tables": _list(_TABLE, minItems=1)}, {"filters": _list(condition)})
+    return _object({"name": {"type": "string"}, "tables": _list(_TABLE, minItems=1)}, {"filters": _filters()})
+
+
+def _writes() -> JsonObject:
+    side = {"anyOf": [{"const": READ}, _filters()]}
+    columns = _object({}, {"only": _list(_COLUMN), "except": _list(_COLUMN)})
+    condition = _object({}, {"before": side, "after": side, "columns": columns, "ids": {"type": "string"}})
+    allowed = {"anyOf": [{"enum": [READ, False]}, condition]}
+    entry = _object({"tables": _list(_TABLE, minItems=1)}, dict.fromkeys(OPERATIONS, allowed))
+    return {"anyOf": [{"const": OPEN}, _list(entry)]}

@@ -31,13 +31,14 @@ from driftline.gateway._lake.process import (
     snapshots_busy,
 )
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
-from driftline.gateway._log.log import Appended, DeltaLog, Entry
+from driftline.gateway._log.log import Appended, Claims, DeltaLog, Entry
 from driftline.gateway._settings import GatewaySettings, authenticator
 from driftline.gateway._sync.feed import Feeds
 from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
 from driftline.gateway._sync.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway._sync.row_index import RowIndex
-from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules
+from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules, read_stored_rules
+from driftline.gateway._sync.write_rules import MAX_BEHIND, RULES_REASON, RowRules, rows_behind
 from driftline.http import Metrics, RateLimiter
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Gateway:
         work = settings.lake_work()
         self.log = work.open_log()
         _claim(self.log, settings.gateway)
+        self.log.judge = RowRules()
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
@@ -92,6 +94,7 @@ class Gateway:
             failed=self._flush_failed,
         )
         self._upkeep = _Upkeep(self)
+        self._report_default_writes()
 
     @property
     def pending(self) -> int:
@@ -107,13 +110,37 @@ class Gateway:
         _check_open(configuration)
         check_schemas(push, configuration.schemas, configuration.is_strict, self._is_known)
         check_horizons(push, configuration.floors, self._is_known)
-        appended = await self._commit.append(push.entries)
+        appended = await self._appended(push, None if caller.is_admin else caller.claims)
         self._count_push(push, appended, len(body))
         return push, appended
 
+    async def _appended(self, push: Push, claims: Claims | None) -> Appended:
+        """Append a push; where rules are so new that rows are not merged for them, a short log is merged first."""
+        try:
+            return await self._commit.append(push.entries, claims)
+        except GatewayError as error:
+            if error.context.get("reason") != RULES_REASON or not await self.in_thread(self._follow_soon):
+                raise
+        return await self._commit.append(push.entries, claims)
+
+    def _follow_soon(self) -> bool:
+        """Merge rows for the rules, unless there are too many records to do so within a request."""
+        configuration = self.configuration()
+        if configuration.rules is None:
+            return True
+        done = self.log.projected()
+        first = done.seq if done.rules == configuration.rules_number else self.log.bounds().pruned
+        if self.log.bounds().last - first > MAX_BEHIND:
+            return False
+        self.follow_rows()
+        return True
+
     async def check_ready(self) -> None:
         """Raise the reason why pushes are refused; a log that failed is tried once more."""
-        _check_open(await self.in_thread(self.configuration))
+        configuration = await self.in_thread(self.configuration)
+        _check_open(configuration)
+        if configuration.rules is not None and not await self.in_thread(self._follow_soon):
+            raise rows_behind()
         if self._commit.is_failing or self.pending >= self.settings.max_pending:
             await self._commit.append([])
 
@@ -204,8 +231,21 @@ class Gateway:
                 "sync rules look at whole rows, and deltas were forgotten before this gateway kept their rows: "
                 "begin a new data directory beside the same lake (--adopt-lake)"
             )
-        await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules")
+        await self.in_thread(self._store_rules, data, rules)
         return rules
+
+    def _store_rules(self, data: bytes | None, rules: SyncRules | None) -> None:
+        """Replace the rules; where only what may be written changes, cursors stay valid."""
+        known = self.log.document("rules")
+        before = None if known is None else read_stored_rules(known)
+        is_same_view = before is not None and rules is not None and before.buckets == rules.buckets
+
+        def change(current: bytes | None) -> bytes | None:
+            if current != known:
+                raise GatewayError("the rules are being changed by another request", code="BACKPRESSURE_ERROR")
+            return data
+
+        self.log.change_document("rules", change, *(("config",) if is_same_view else ("config", "rules")))
 
     def authenticate(self, scope: Mapping[str, Any]) -> Caller | None:
         """The caller of a request by its token; None where the gateway runs without authentication."""
@@ -316,6 +356,12 @@ class Gateway:
             self.log.close()
             raise
 
+    def _report_default_writes(self) -> None:
+        """Rules of an earlier version said nothing about writing, and every client could write everything."""
+        stored = self.log.document("rules")
+        if stored is not None and "writes" not in json.loads(stored):
+            _logger.warning('sync rules without "writes": clients may write what they may read')
+
     def _current_rules(self) -> tuple[SyncRules | None, int]:
         configuration = self.configuration()
         return configuration.rules, configuration.rules_number
@@ -420,6 +466,7 @@ class _Upkeep:
 @dataclass(frozen=True, slots=True)
 class _PendingBatch:
     batch: Sequence[Entry]
+    claims: Claims | None
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Appended | DriftlineError]
 
@@ -443,10 +490,10 @@ class GroupCommit:
         """Deltas that are not written yet."""
         return self._pending
 
-    async def append(self, batch: Sequence[Entry]) -> Appended:
+    async def append(self, batch: Sequence[Entry], claims: Claims | None = None) -> Appended:
         """Durable when it returns; refused with backpressure while too much is pending."""
         loop = asyncio.get_running_loop()
-        waiting = _PendingBatch(batch, loop, loop.create_future())
+        waiting = _PendingBatch(batch, claims, loop, loop.create_future())
         with self._changed:
             if self._closing:
                 raise _busy("the gateway is shutting down")
@@ -469,7 +516,7 @@ class GroupCommit:
 
     def _run(self) -> None:
         while group := self._next_group():
-            results = self._write([waiting.batch for waiting in group])
+            results = self._write(group)
             with self._changed:
                 self._pending -= sum(len(waiting.batch) for waiting in group)
             for waiting, result in zip(group, results, strict=True):
@@ -485,17 +532,17 @@ class GroupCommit:
                 size += len(group[-1].batch)
             return group
 
-    def _write(self, batches: list[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+    def _write(self, group: Sequence[_PendingBatch]) -> list[Appended | DriftlineError]:
         try:
-            results = self._log.append(batches)
+            results = self._log.append([each.batch for each in group], [each.claims for each in group])
             self.is_failing = False
             return results
         except DriftlineError as error:
             self.is_failing = True
-            return [error] * len(batches)
+            return [error] * len(group)
         except Exception as error:  # noqa: BLE001 - every caller gets a result
             self.is_failing = True
-            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(batches)
+            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(group)
 
 
 def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:

@@ -53,6 +53,7 @@ class Appended:
 
     server_hlc: int
     fresh: Sequence[int]
+    hidden: Sequence[int] = ()  # after which the row lives out of the writer's sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +131,53 @@ class StoredRow:
     versions: tuple[StoredVersion, ...] = ()
 
 
+Claims = Mapping[str, Any]
+
+
+class AppendView(Protocol):
+    """What a judge reads inside the transaction of an append."""
+
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers of the log: `last`, `config`, `rules`, `projected`, `projected_rules`."""
+
+    def document(self, name: str) -> bytes | None:
+        """A named document, or None."""
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        """Those of the merged rows that are stored."""
+
+    def records(self, after: int, upto: int) -> list[Record]:
+        """The records in a range of sequences."""
+
+
+class Verdicts(Protocol):
+    """The write rules during one append."""
+
+    def check(self, batch: Sequence[Entry], fresh: Sequence[int], claims: Claims | None) -> Sequence[int]:
+        """Refuse a batch with deltas that its writer may not write; positions that the writer will not see."""
+
+    def take(self, batch: Sequence[Entry], fresh: Sequence[int], first: int) -> None:
+        """Merge the deltas of an accepted batch, which get sequences from `first` on."""
+
+    def changed(self) -> dict[RowKey, StoredRow]:
+        """The merged rows to store with the append."""
+
+
+class WriteJudge(Protocol):
+    """Decides who may write what, on the rows as they are inside the append's transaction."""
+
+    def begin(self, view: AppendView, entries: Sequence[Entry]) -> Verdicts | None:
+        """The rules for this append, None where there are none."""
+
+
 class DeltaLog(Protocol):
     """Arrival order, append-only, durable before `append` returns.
 
     One writer at a time (several processes take turns), readers never wait for it; a reader that sees a sequence sees
     everything below it.
     """
+
+    judge: WriteJudge | None
 
     # Records.
 
@@ -145,8 +187,13 @@ class DeltaLog(Protocol):
     def renew_identity(self) -> Identity:
         """Take a new random id because the log was set back; no range is being flushed then."""
 
-    def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
-        """Append each batch whole or not at all, all in one durable step; known ids change nothing."""
+    def append(
+        self, batches: Sequence[Sequence[Entry]], claims: Sequence[Claims | None] = ()
+    ) -> list[Appended | DriftlineError]:
+        """Append each batch whole or not at all, all in one durable step; known ids change nothing.
+
+        `claims` are those of the batches' writers, which the log's judge uses; None is an operator, who may write all.
+        """
 
     def import_foreign(self, batch: Sequence[Entry]) -> int:
         """Append deltas of the lake that are not in this log; the number of new ones. They are never flushed."""
@@ -263,6 +310,7 @@ class BaseLog(ABC):
     """The part of a `DeltaLog` that needs only the few numbers that every store has beside its records."""
 
     _poll_seconds: ClassVar[float]  # how late a waiting reader sees the commit of another process
+    judge: WriteJudge | None = None
 
     def __init__(self) -> None:
         self._committed = threading.Condition()
@@ -427,6 +475,13 @@ def unknown_entries(batch: Sequence[Entry], known_op: KnownOp) -> list[Entry]:
     with the state of a snapshot. A delta that was here before changes nothing for a client that has it.
     """
     return [batch[position] for position in fresh_positions(batch, known_op)]
+
+
+def with_claims(
+    batches: Sequence[Sequence[Entry]], claims: Sequence[Claims | None]
+) -> Iterator[tuple[Sequence[Entry], Claims | None]]:
+    """Each batch with the claims of its writer."""
+    return zip(batches, claims or [None] * len(batches), strict=True)
 
 
 def first_reached(low: int, high: int, arrival_at: Callable[[int], int | None], hlc: int) -> int:

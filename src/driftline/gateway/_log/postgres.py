@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -26,6 +27,7 @@ from driftline.gateway._log.log import (
     MAX_COUNTED,
     Appended,
     BaseLog,
+    Claims,
     Entry,
     Identity,
     Numbered,
@@ -33,6 +35,7 @@ from driftline.gateway._log.log import (
     Record,
     StoredRow,
     StoredVersion,
+    Verdicts,
     Waiting,
     check_clock,
     check_horizon,
@@ -40,6 +43,7 @@ from driftline.gateway._log.log import (
     new_tables,
     unavailable,
     unknown_entries,
+    with_claims,
 )
 
 Connection = psycopg.Connection[Any]
@@ -141,18 +145,23 @@ class PostgresLog(BaseLog):
         with self.writing() as db:
             return self._renew(db)
 
-    def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+    def append(
+        self, batches: Sequence[Sequence[Entry]], claims: Sequence[Claims | None] = ()
+    ) -> list[Appended | DriftlineError]:
         """Append each batch whole or not at all, in one transaction."""
         with self.writing() as db:
             head = self._locked_head(db)
             clock = Clock(self._wall, last=head["clock"])
-            known = self._known_ops(db, [entry for batch in batches for entry in batch])
-            tables = self._tables(db)
-            results: list[Appended | DriftlineError] = []
+            entries = [entry for batch in batches for entry in batch]
+            known = self._known_ops(db, entries)
+            verdicts = None if self.judge is None else self.judge.begin(_View(self._gateway, db, head), entries)
+            step = partial(self._accept, head, clock, known, self._tables(db), verdicts)
             taken: list[tuple[int, Entry]] = []
-            for batch in batches:
-                results.append(self._accept(batch, head, clock, known, tables, taken))
+            results = [step(taken, batch, writer) for batch, writer in with_claims(batches, claims)]
             self._write(db, head, clock, taken, is_foreign=False)
+            if verdicts is not None:
+                self._put_rows(db, verdicts.changed())
+                self._set(db, projected=head["last"] + len(taken))
         self._wake()
         return results
 
@@ -272,15 +281,8 @@ class PostgresLog(BaseLog):
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
         """Those of the rows that are stored."""
-        if not keys:
-            return {}
-        query = """SELECT r.tbl, r.row_id, r.fold FROM driftline_rows r
-            JOIN unnest(%s::text[], %s::text[]) AS given (tbl, row_id) ON r.tbl = given.tbl AND r.row_id = given.row_id
-            WHERE r.gateway = %s"""
-        tables, row_ids = zip(*keys, strict=True)
         with self._reading() as db:
-            found = db.execute(query, (list(tables), list(row_ids), self._gateway), binary=True)
-            return {(table, row_id): StoredRow(bytes(fold)) for table, row_id, fold in found}
+            return _rows(db, self._gateway, keys)
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
         """Every stored row."""
@@ -413,26 +415,31 @@ class PostgresLog(BaseLog):
 
     def _accept(
         self,
-        batch: Sequence[Entry],
         head: JsonObject,
         clock: Clock,
         known: dict[tuple[int, bytes], int],
         tables: dict[str, str],
+        verdicts: Verdicts | None,
         taken: list[tuple[int, Entry]],
+        batch: Sequence[Entry],
+        claims: Claims | None,
     ) -> Appended | DriftlineError:
         try:
             fresh = fresh_positions(batch, lambda entry: known.get((entry.hlc, entry.delta_id)))
-            check_horizon(batch, fresh, head["horizon"])
-            found = new_tables(batch, tables.get)
             check_clock(batch, fresh, clock.last, self._wall())
+            check_horizon(batch, fresh, head["horizon"])
+            hidden = () if verdicts is None else verdicts.check(batch, fresh, claims)
+            found = new_tables(batch, tables.get)
             server_hlc = clock.follow(max(batch[position].hlc for position in fresh)) if fresh else clock.now()
         except DriftlineError as error:
             return error
         tables.update(found)
         entries = [batch[position] for position in fresh]
         known.update({(entry.hlc, entry.delta_id): entry.op for entry in entries})
+        if verdicts is not None:
+            verdicts.take(batch, fresh, head["last"] + len(taken) + 1)
         taken += zip(clock.take(len(entries) * 2)[::2], entries, strict=True)
-        return Appended(server_hlc, fresh)
+        return Appended(server_hlc, fresh, hidden)
 
     def _write(
         self,
@@ -485,20 +492,24 @@ class PostgresLog(BaseLog):
             if anew:
                 for table in ("driftline_rows", "driftline_row_versions"):
                     db.execute(f"DELETE FROM {table} WHERE gateway = %s", (self._gateway,))  # noqa: S608 - constants
-            folds = [(self._gateway, *key, row.fold) for key, row in rows.items()]
-            versions = [
-                (self._gateway, *key, each.seq, each.live, each.watched)
-                for key, row in rows.items()
-                for each in row.versions
-            ]
-            with db.cursor() as cursor:
-                cursor.executemany(
-                    "INSERT INTO driftline_rows VALUES (%s, %s, %s, %s)"
-                    " ON CONFLICT (gateway, tbl, row_id) DO UPDATE SET fold = excluded.fold",
-                    folds,
-                )
-                cursor.executemany("INSERT INTO driftline_row_versions VALUES (%s, %s, %s, %s, %s, %s)", versions)
+            self._put_rows(db, rows)
             self._set(db, projected=after.seq, projected_rules=after.rules)
+
+    def _put_rows(self, db: Connection, rows: Mapping[RowKey, StoredRow]) -> None:
+        """Replace merged rows, and add their new versions."""
+        folds = [(self._gateway, *key, row.fold) for key, row in rows.items()]
+        versions = [
+            (self._gateway, *key, each.seq, each.live, each.watched)
+            for key, row in rows.items()
+            for each in row.versions
+        ]
+        with db.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO driftline_rows VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT (gateway, tbl, row_id) DO UPDATE SET fold = excluded.fold",
+                folds,
+            )
+            cursor.executemany("INSERT INTO driftline_row_versions VALUES (%s, %s, %s, %s, %s, %s)", versions)
 
     def _raise(self, name: str, value: int) -> None:
         query = f"UPDATE driftline_head SET {name} = greatest({name}, %s) WHERE gateway = %s"  # noqa: S608 - constants
@@ -527,6 +538,45 @@ class PostgresLog(BaseLog):
                             self._wake()
             except psycopg.Error:
                 time.sleep(self._poll_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a judge reads inside an append, which has locked the head."""
+
+    gateway: str
+    db: Connection
+    head: Mapping[str, int]
+
+    def numbers(self) -> Mapping[str, int]:
+        return self.head
+
+    def document(self, name: str) -> bytes | None:
+        query = "SELECT body FROM driftline_documents WHERE gateway = %s AND name = %s"
+        row = self.db.execute(query, (self.gateway, name)).fetchone()
+        return None if row is None else bytes(row["body"])
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        return _rows(self.db, self.gateway, keys)
+
+    def records(self, after: int, upto: int) -> list[Record]:
+        query = """SELECT seq, hlc, arrival, body, is_foreign FROM driftline_log
+            WHERE gateway = %s AND seq > %s AND seq <= %s ORDER BY seq"""
+        with self.db.cursor(row_factory=tuple_row) as cursor:
+            found = cursor.execute(query, (self.gateway, after, upto), binary=True)
+            return [Record(seq, hlc, arrival, bytes(body), foreign) for seq, hlc, arrival, body, foreign in found]
+
+
+def _rows(db: Connection, gateway: str, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+    if not keys:
+        return {}
+    query = """SELECT r.tbl, r.row_id, r.fold FROM driftline_rows r
+        JOIN unnest(%s::text[], %s::text[]) AS given (tbl, row_id) ON r.tbl = given.tbl AND r.row_id = given.row_id
+        WHERE r.gateway = %s"""
+    tables, row_ids = zip(*keys, strict=True)
+    with db.cursor(row_factory=tuple_row) as cursor:
+        found = cursor.execute(query, (list(tables), list(row_ids), gateway), binary=True)
+        return {(table, row_id): StoredRow(bytes(fold)) for table, row_id, fold in found}
 
 
 def _fingerprint(connection: Connection) -> str:

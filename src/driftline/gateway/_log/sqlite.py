@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from driftline.gateway._log.log import (
     MAX_COUNTED,
     Appended,
     BaseLog,
+    Claims,
     Entry,
     Identity,
     Numbered,
@@ -31,6 +33,7 @@ from driftline.gateway._log.log import (
     Record,
     StoredRow,
     StoredVersion,
+    Verdicts,
     Waiting,
     check_clock,
     check_horizon,
@@ -38,6 +41,7 @@ from driftline.gateway._log.log import (
     new_tables,
     unavailable,
     unknown_entries,
+    with_claims,
 )
 
 FORMAT_VERSION = 2
@@ -109,14 +113,22 @@ class SqliteLog(BaseLog):
             _write_counters(db, counters, ("flushing", "config"))
         return renewed
 
-    def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+    def append(
+        self, batches: Sequence[Sequence[Entry]], claims: Sequence[Claims | None] = ()
+    ) -> list[Appended | DriftlineError]:
         """Append each batch whole or not at all, in one transaction and one sync."""
         with self.writing() as db:
             counters = _read_counters(db)
             clock = Clock(self._wall, last=counters["clock"])
-            results = [self._append_batch(db, clock, counters, batch) for batch in batches]
+            entries = [entry for batch in batches for entry in batch]
+            verdicts = None if self.judge is None else self.judge.begin(_View(db, counters), entries)
+            step = partial(self._append_batch, db, clock, counters, verdicts)
+            results = [step(batch, writer) for batch, writer in with_claims(batches, claims)]
             counters["clock"] = clock.last
-            _write_counters(db, counters, ("clock", "last"))
+            if verdicts is not None:
+                _put_rows(db, verdicts.changed())
+                counters["projected"] = counters["last"]
+            _write_counters(db, counters, ("clock", "last", "projected"))
         self._wake()
         return results
 
@@ -223,13 +235,8 @@ class SqliteLog(BaseLog):
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
         """Those of the rows that are stored."""
-        found: dict[RowKey, StoredRow] = {}
         with _explained(self._path):
-            for key in keys:
-                body = self.reader().execute("SELECT body FROM rows WHERE name = ? AND row_id = ?", key).get
-                if body is not None:
-                    found[key] = StoredRow(bytes(body))
-        return found
+            return _rows(self.reader(), keys)
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
         """Every stored row."""
@@ -254,9 +261,7 @@ class SqliteLog(BaseLog):
                 return
             if anew:
                 db.execute("DELETE FROM rows; DELETE FROM row_versions")
-            folds = ((*key, row.fold) for key, row in rows.items())
-            db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
-            db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", _version_rows(rows))
+            _put_rows(db, rows)
             counters["projected"], counters["projected_rules"] = after.seq, after.rules
             _write_counters(db, counters, ("projected", "projected_rules"))
 
@@ -340,19 +345,28 @@ class SqliteLog(BaseLog):
             _migrate(db, self._path.name)
 
     def _append_batch(
-        self, db: apsw.Connection, clock: Clock, counters: dict[str, int], batch: Sequence[Entry]
+        self,
+        db: apsw.Connection,
+        clock: Clock,
+        counters: dict[str, int],
+        verdicts: Verdicts | None,
+        batch: Sequence[Entry],
+        claims: Claims | None,
     ) -> Appended | DriftlineError:
         try:
             fresh = fresh_positions(batch, partial(_known_op, db))
-            check_horizon(batch, fresh, counters["horizon"])
-            tables = new_tables(batch, partial(_known_table, db))
             check_clock(batch, fresh, clock.last, self._wall())
+            check_horizon(batch, fresh, counters["horizon"])
+            hidden = () if verdicts is None else verdicts.check(batch, fresh, claims)
+            tables = new_tables(batch, partial(_known_table, db))
             server_hlc = clock.follow(max(batch[position].hlc for position in fresh)) if fresh else clock.now()
         except DriftlineError as error:
             return error
         db.executemany("INSERT INTO tables VALUES (?, ?)", tables.items())
+        if verdicts is not None:
+            verdicts.take(batch, fresh, counters["last"] + 1)
         self._take(db, clock, counters, [batch[position] for position in fresh])
-        return Appended(server_hlc, fresh)
+        return Appended(server_hlc, fresh, hidden)
 
     def _take(
         self,
@@ -385,6 +399,42 @@ class SqliteLog(BaseLog):
                 break
         spans.close()
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a judge reads inside an append."""
+
+    db: apsw.Connection
+    counters: Mapping[str, int]
+
+    def numbers(self) -> Mapping[str, int]:
+        return {**self.counters, "rules": self.counters["rules_number"]}
+
+    def document(self, name: str) -> bytes | None:
+        return _document(self.db, name)
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        return _rows(self.db, keys)
+
+    def records(self, after: int, upto: int) -> list[Record]:
+        return _select(self.db, "seq > ? AND seq <= ?", (after, upto), upto - after)
+
+
+def _rows(db: apsw.Connection, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+    found: dict[RowKey, StoredRow] = {}
+    for key in keys:
+        body = db.execute("SELECT body FROM rows WHERE name = ? AND row_id = ?", key).get
+        if body is not None:
+            found[key] = StoredRow(bytes(body))
+    return found
+
+
+def _put_rows(db: apsw.Connection, rows: Mapping[RowKey, StoredRow]) -> None:
+    """Replace merged rows, and add their new versions."""
+    folds = ((*key, row.fold) for key, row in rows.items())
+    db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
+    db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", _version_rows(rows))
 
 
 def _migrate(db: apsw.Connection, name: str) -> None:

@@ -8,10 +8,11 @@ no more per change than any other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from driftline.core import JsonObject
 from driftline.deltas import RowDelta, RowKey, RowMerge
 from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
 from driftline.gateway._sync.push import stored_delta
@@ -31,8 +32,20 @@ class RowVersion:
     columns: Mapping[str, Any]
 
 
+def is_live(fold: RowMerge) -> bool:
+    """Whether a merged row lives."""
+    return fold.written is not None and (fold.deleted is None or fold.written > fold.deleted)
+
+
+def values_of(fold: RowMerge, names: Iterable[str], *, covered: bool = False) -> JsonObject:
+    """Those of the named columns that a row has; `covered`: also those that its DELETE covers."""
+    floor = None if covered else fold.deleted
+    held = ((name, fold.columns.get(name)) for name in names)
+    return {name: each[1] for name, each in held if each is not None and (floor is None or each[0] > floor)}
+
+
 @dataclass(slots=True)
-class _IndexedRow:
+class IndexedRow:
     """A merged row, its newest version, and the versions to add."""
 
     fold: RowMerge = field(default_factory=RowMerge)
@@ -46,11 +59,11 @@ class _IndexedRow:
 
     def note(self, seq: int, watched: Sequence[str]) -> None:
         """Add a version if what filters use has changed."""
-        state = self.fold.state()
-        values = json.dumps({name: state.columns[name] for name in watched if name in state.columns})
-        if self.shown != (state.live, values):
-            self.shown = (state.live, values)
-            self.versions.append(StoredVersion(seq, state.live, values))
+        live = is_live(self.fold)
+        values = json.dumps(values_of(self.fold, watched) if live else {})
+        if self.shown != (live, values):
+            self.shown = (live, values)
+            self.versions.append(StoredVersion(seq, live, values))
 
 
 @dataclass(slots=True)
@@ -114,7 +127,7 @@ class RowIndex:
     def fold(self, key: RowKey) -> RowMerge:
         """The merged row."""
         stored = self._log.rows([key]).get(key)
-        return RowMerge() if stored is None else _read(stored).fold
+        return RowMerge() if stored is None else read_row(stored).fold
 
     def story(self, key: RowKey, seq: int, sees: Callable[[RowVersion], bool], view: tuple[int, str]) -> Story:
         """The story of a row for a caller whose next record is `seq`; `view` identifies rules and claims."""
@@ -143,12 +156,12 @@ class RowIndex:
         upto = min(last, done.seq + _STEP)
         deltas = [(record.seq, stored_delta(record.body)) for record in read_all(self._log, done.seq, upto)]
         stored = self._log.rows(sorted({(delta.table, delta.row_id) for _, delta in deltas}))
-        rows = {key: _read(body) for key, body in stored.items()}
+        rows = {key: read_row(body) for key, body in stored.items()}
         for seq, delta in deltas:
-            row = rows.setdefault((delta.table, delta.row_id), _IndexedRow())
+            row = rows.setdefault((delta.table, delta.row_id), IndexedRow())
             row.add(seq, delta, rules.columns_of(delta.table))
         # Another process may have merged the same records: then nothing is stored, and the loop continues there.
-        self._log.store_rows({key: _written(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
+        self._log.store_rows({key: written_row(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
 
     def _restart(self, rules: SyncRules, rules_number: int, done: Projection) -> None:
         """New rules use other columns: merge anew, or start new stories where old records were removed."""
@@ -157,22 +170,24 @@ class RowIndex:
             return
         rows = {}
         for key, stored in self._log.all_rows():
-            row = _IndexedRow(_read(stored).fold)
+            row = IndexedRow(read_row(stored).fold)
             row.note(0, rules.columns_of(key[0]))
-            rows[key] = _written(row)
+            rows[key] = written_row(row)
         self._log.restart_rows(rows, done, Projection(done.seq, rules_number))
 
 
-def _read(stored: StoredRow) -> _IndexedRow:
+def read_row(stored: StoredRow) -> IndexedRow:
+    """A row of the index."""
     plain = json.loads(stored.fold)
     columns = {name: (_stamp(stamp), value) for name, (stamp, value) in plain["columns"].items()}
     shown = plain.get("shown")
-    return _IndexedRow(
+    return IndexedRow(
         RowMerge(columns, _stamp(plain["written"]), _stamp(plain["deleted"])), None if shown is None else tuple(shown)
     )
 
 
-def _written(row: _IndexedRow) -> StoredRow:
+def written_row(row: IndexedRow) -> StoredRow:
+    """A row of the index as the log stores it."""
     plain = {
         "columns": {name: (_plain_stamp(stamp), value) for name, (stamp, value) in row.fold.columns.items()},
         "written": _plain_stamp(row.fold.written),

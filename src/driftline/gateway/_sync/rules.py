@@ -15,7 +15,10 @@ from driftline.errors import DeltaError, GatewayError
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
 FILTER_OPS: tuple[str, ...] = get_args(FilterOp)
+Operation = Literal["insert", "update", "delete"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 VERSION = 1
+READ, OPEN = "read", "open"
 
 ABSENT = object()  # a column, claim or parameter that is missing: no filter matches it
 
@@ -58,11 +61,50 @@ class Asker(msgspec.Struct, frozen=True):
         return (self.claims if kind == _CLAIM else self.parameters).get(name, ABSENT)
 
 
+class WrittenColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The columns that a delta may name, whether they win or not."""
+
+    only: list[str] | None = None
+    without: list[str] = msgspec.field(name="except", default_factory=list)
+
+    def allow(self, names: Iterable[str]) -> bool:
+        """Whether all of these may be written."""
+        return all((self.only is None or name in self.only) and name not in self.without for name in names)
+
+
+class WriteCondition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a row is before and after a write: visible to the writer (`read`), or passing all filters."""
+
+    before: list[Filter] | str = READ
+    after: list[Filter] | str = READ
+    columns: WrittenColumns = WrittenColumns()
+    ids: str | None = None  # a claim whose text, and a colon, new row ids start with
+
+    def filters(self) -> list[Filter]:
+        """The filters of both sides."""
+        return [item for side in (self.before, self.after) if not isinstance(side, str) for item in side]
+
+
+class WriteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be done with rows of some tables; an operation that is not named is not allowed."""
+
+    tables: list[str]
+    insert: WriteCondition | str | bool = False
+    update: WriteCondition | str | bool = False
+    delete: WriteCondition | str | bool = False
+
+    def condition(self, operation: Operation) -> WriteCondition | None:
+        """The condition of an operation, None where it is not allowed."""
+        found: WriteCondition | str | bool = getattr(self, operation)
+        return found if isinstance(found, WriteCondition) else WriteCondition() if found == READ else None
+
+
 class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row is visible when one bucket contains it."""
+    """A row is visible when one bucket contains it; without `writes`, a client may write what it may read."""
 
     version: int
     buckets: list[Bucket]
+    writes: list[WriteEntry] | str = []
 
     def tables(self) -> set[str]:
         """The tables that a bucket names."""
@@ -79,7 +121,7 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a caller sees a living row with these columns."""
         asker = Asker(claims, parameters)
         return any(
-            table in bucket.tables and all(_matches(item, columns, asker) for item in bucket.filters)
+            table in bucket.tables and all(matches(item, columns, asker) for item in bucket.filters)
             for bucket in self.buckets
         )
 
@@ -111,6 +153,7 @@ def parse_rules(data: bytes) -> SyncRules:
         raise GatewayError("two buckets have the same name")
     for bucket in rules.buckets:
         _check_bucket(bucket)
+    _check_writes(rules.writes)
     return rules
 
 
@@ -135,6 +178,42 @@ def _check_bucket(bucket: Bucket) -> None:
         raise GatewayError(f"bucket {bucket.name!r} names no table")
 
 
+def _check_writes(writes: list[WriteEntry] | str) -> None:
+    if isinstance(writes, str):
+        if writes != OPEN:
+            raise GatewayError(f'writes is a list of entries or "{OPEN}", not {writes[:40]!r}')
+        return
+    for number, entry in enumerate(writes):
+        try:
+            for table in entry.tables:
+                check_table_name(table)
+            for operation in OPERATIONS:
+                _check_operation(operation, getattr(entry, operation))
+        except DeltaError as error:
+            raise GatewayError(f"writes[{number}]: {error.message}") from error
+        if not entry.tables:
+            raise GatewayError(f"writes[{number}] names no table")
+
+
+def _check_operation(operation: Operation, found: WriteCondition | str | bool) -> None:
+    if not isinstance(found, WriteCondition):
+        if found not in (READ, False):
+            raise DeltaError(f'{operation} is "{READ}", false or a condition, not {found!r:.40}')
+        return
+    for side in (found.before, found.after):
+        if isinstance(side, str) and side != READ:
+            raise DeltaError(f'before and after are "{READ}" or filters, not {side[:40]!r}')
+    for item in found.filters():
+        check_column_name(item.column)
+        _check_value(item)
+        if (reference := item.reference()) and reference[0] == _PARAMETER:
+            raise DeltaError(f"{item.value}: a parameter is chosen by the caller and protects nothing")
+    if found.ids is not None and (operation != "insert" or not found.ids.removeprefix(_CLAIM)):
+        raise DeltaError("ids is a claim (jwt:name) that the row ids of an insert start with")
+    if found.ids is not None and not found.ids.startswith(_CLAIM):
+        raise DeltaError("ids is a claim: jwt:name")
+
+
 def _check_value(item: Filter) -> None:
     is_list, reference = isinstance(item.value, list), item.reference()
     if item.op == "in" and not is_list and reference is None:
@@ -145,7 +224,7 @@ def _check_value(item: Filter) -> None:
         raise DeltaError(f"{item.value} names nothing")
 
 
-def _matches(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
+def matches(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
     reference = item.reference()
     wanted = item.value if reference is None else asker.value(*reference)
     return holds(item.op, columns.get(item.column, ABSENT), wanted)

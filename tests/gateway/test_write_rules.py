@@ -1,0 +1,257 @@
+"""Write rules in the append: what is accepted and refused, against a plain model, and under concurrency."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from driftline.deltas import ColumnDelta, RowDelta, make_hlc, merge, physical_ms
+from driftline.errors import GatewayError
+from driftline.gateway._auth import Caller
+from driftline.gateway._log.log import Appended
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.pull import LogReader
+from driftline.gateway._sync.push import entry_of
+from driftline.gateway._sync.row_index import RowIndex
+from driftline.gateway._sync.rules import parse_rules
+from driftline.gateway._sync.write_rules import RowRules
+
+OWN = {"column": "owner", "op": "eq", "value": "jwt:sub"}
+TEAM = {"column": "team", "op": "in", "value": "jwt:teams"}
+NARROW = {"column": "done", "op": "eq", "value": "param:done"}
+BUCKETS = [
+    {"name": "own", "tables": ["notes"], "filters": [OWN]},
+    {"name": "team", "tables": ["notes"], "filters": [TEAM, NARROW]},
+]
+PEOPLE: dict[str, dict[str, Any]] = {
+    "ann": {"sub": "ann", "teams": ["red"]},
+    "bob": {"sub": "bob", "teams": ["red", "blue"]},
+    "eve": {"sub": "eve", "teams": []},
+}
+NOW = make_hlc(physical_ms() - 60_000)
+
+
+class Gate:
+    """A log with rules, and callers that push to it and pull from it."""
+
+    def __init__(self, folder: str | Path, **rules: Any) -> None:
+        self.path = Path(folder) / "log.sqlite"
+        self.log = self.opened()
+        self.set_rules(**rules)
+
+    def opened(self) -> SqliteLog:
+        log = SqliteLog(self.path)
+        log.judge = RowRules()
+        return log
+
+    def set_rules(self, **rules: Any) -> None:
+        data = json.dumps({"version": 1, "buckets": BUCKETS, **rules}).encode()
+        self.rules = parse_rules(data)
+        self.log.change_document("rules", lambda _: data, "config", "rules")
+        self.index = RowIndex(self.log)
+        self.index.catch_up(self.rules, self.log.numbers().rules)
+
+    def push(self, deltas: Sequence[RowDelta], who: str | None) -> Any:
+        claims = None if who is None else PEOPLE[who]
+        [result] = self.log.append([[entry_of(each) for each in deltas]], [claims])
+        return result
+
+    def pulled(self, who: str) -> list[RowDelta]:
+        """Everything that a caller gets, narrowed by nothing."""
+        numbers = (self.rules, self.log.numbers().rules)
+        reader = LogReader(self.log, self.index, "gw", lambda: numbers)
+        found: list[RowDelta] = []
+        for done in ("true", "false"):
+            query = {"since": "0", "limit": "1000", "p.done": done}
+            page = reader.page(Caller(who, "gw", "client", PEOPLE[who]), query)
+            found += [RowDelta.from_wire(json.loads(body)) for body in page.deltas]
+        return found
+
+
+def made(op: Any, row: str, hlc: int, client: str, table: str = "notes", **columns: Any) -> RowDelta:
+    entries = [ColumnDelta(name, value) for name, value in columns.items()]
+    return RowDelta.make(op=op, table=table, row_id=row, client_id=client, columns=entries, hlc=hlc)
+
+
+# The model: a plain list of what was accepted, replayed for every question.
+
+
+def before_of(accepted: Sequence[RowDelta], key: tuple[str, str]) -> tuple[str, dict[str, Any]]:
+    """Whether a row never was, lives or is dead, and its values; of a dead row those that it had."""
+    own = [each for each in accepted if (each.table, each.row_id) == key]
+    state = merge(own).get(key)
+    if state is not None and state.live:
+        return "lives", state.columns
+    written = [each for each in own if each.op != "DELETE"]
+    if not written:
+        return "dead" if own else "never", {}
+    return "dead", merge(written)[key].columns
+
+
+def readable(who: str, table: str, row: dict[str, Any]) -> bool:
+    in_team = row.get("team") in PEOPLE[who]["teams"] and row.get("team") is not None
+    return table == "notes" and (row.get("owner") == who or in_team)
+
+
+def may_write(accepted: Sequence[RowDelta], delta: RowDelta, who: str) -> bool:
+    key = (delta.table, delta.row_id)
+    was, row = before_of(accepted, key)
+    is_written = any(each.op != "DELETE" and (each.table, each.row_id) == key for each in accepted)
+    state = merge([*(each for each in accepted if (each.table, each.row_id) == key), delta])[key]
+    fits = not state.live or readable(who, delta.table, state.columns)
+    if delta.op == "INSERT" and was != "lives":
+        return fits if state.live else readable(who, delta.table, row)
+    if not is_written:
+        return False
+    return readable(who, delta.table, row) and (delta.op == "DELETE" or fits)
+
+
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        "owner": st.sampled_from([*PEOPLE, None]),
+        "team": st.sampled_from(["red", "blue", None]),
+        "done": st.booleans(),
+        "t": st.integers(0, 3),
+    },
+)
+changes = st.tuples(
+    st.sampled_from(["INSERT", "UPDATE", "UPDATE", "DELETE"]), st.sampled_from("xy"), st.integers(1, 6), values
+)
+batches = st.tuples(st.sampled_from([*PEOPLE]), st.lists(changes, min_size=1, max_size=3))
+
+
+@settings(max_examples=150)
+@given(st.lists(batches, max_size=8))
+def test_a_caller_changes_and_learns_nothing_that_rules_hide(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        gate = Gate(folder)
+        accepted: list[RowDelta] = []
+        for number, (who, batch) in enumerate(steps):
+            deltas = [
+                made(op, row, NOW + hlc * 1000 + number, who, **({} if op == "DELETE" else columns))
+                for op, row, hlc, columns in batch
+            ]
+            deltas = list({each.delta_id: each for each in deltas}.values())
+            known = {each.delta_id for each in accepted}
+            taken: list[RowDelta] = []
+            refused, hidden = [], []
+            for position, delta in enumerate(deltas):
+                if delta.delta_id in known:
+                    continue
+                if not may_write([*accepted, *taken], delta, who):
+                    refused.append(position)
+                    continue
+                taken.append(delta)
+                state = before_of([*accepted, *taken], ("notes", delta.row_id))
+                if state[0] == "lives" and not readable(who, "notes", state[1]):
+                    hidden.append(position)
+            result = gate.push(deltas, who)
+            if refused:
+                assert isinstance(result, GatewayError)
+                assert (result.code, result.reason, result.positions) == ("FORBIDDEN", "write_rules", refused)
+            else:
+                assert isinstance(result, Appended), result
+                assert list(result.hidden) == hidden
+                accepted += taken
+        for who in PEOPLE:
+            shown = {key: state for key, state in merge(gate.pulled(who)).items() if state.live}
+            for key, state in shown.items():
+                assert readable(who, key[0], before_of(accepted, key)[1])
+                assert state.columns.items() <= before_of(accepted, key)[1].items()
+        gate.log.close()
+
+
+def test_two_writers_of_one_free_id(tmp_path: Path) -> None:
+    """Two processes with one log: of two pushes for an id one is refused, whatever their timestamps."""
+    gate = Gate(tmp_path)
+    logs = {who: gate.opened() for who in ("ann", "bob")}
+
+    def race(who: str) -> list[str]:
+        won = []
+        for number in range(60):
+            delta = made("INSERT", str(number), NOW + number, who, owner=who)
+            [result] = logs[who].append([[entry_of(delta)]], [PEOPLE[who]])
+            if isinstance(result, Appended):
+                won.append(str(number))
+        return won
+
+    with ThreadPoolExecutor(2) as pool:
+        ann, bob = pool.map(race, ("ann", "bob"))
+    assert sorted([*ann, *bob], key=int) == [str(number) for number in range(60)]
+    for log in (*logs.values(), gate.log):
+        log.close()
+
+
+def test_ids_start_with_a_claim(tmp_path: Path) -> None:
+    """Neither a free id nor a taken one of somebody else is told from the other."""
+    gate = Gate(tmp_path, writes=[{"tables": ["notes"], "insert": {"ids": "jwt:sub"}}])
+    assert isinstance(gate.push([made("INSERT", "ann:1", NOW, "ann", owner="ann")], "ann"), Appended)
+    free = gate.push([made("INSERT", "ann:2", NOW + 1, "eve", owner="eve")], "eve")
+    taken = gate.push([made("INSERT", "ann:1", NOW + 1, "eve", owner="eve")], "eve")
+    assert (free.code, free.message, free.context) == (taken.code, taken.message, taken.context)
+    assert isinstance(gate.push([made("INSERT", "eve:1", NOW + 2, "eve", owner="eve")], "eve"), Appended)
+    assert gate.push([made("INSERT", "eve", NOW + 2, "eve", owner="eve")], "eve").code == "FORBIDDEN"
+    gate.log.close()
+
+
+def test_what_came_through_the_lake_counts_as_before(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    assert gate.log.import_foreign([entry_of(made("INSERT", "1", NOW, "nightly", owner="ann"))]) == 1
+    assert gate.push([made("INSERT", "1", NOW + 1, "eve", owner="eve")], "eve").positions == [0]
+    assert isinstance(gate.push([made("UPDATE", "1", NOW + 1, "ann", t=1)], "ann"), Appended)
+    assert [each.op for each in gate.pulled("ann")] == ["INSERT", "UPDATE"] * 2
+    gate.log.close()
+
+
+def test_pushes_wait_while_rows_are_merged_for_new_rules(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.log.change_document("rules", lambda before: before, "config", "rules")
+    with pytest.raises(GatewayError) as refused:
+        gate.push([made("INSERT", "1", NOW, "ann", owner="ann")], "ann")
+    assert (refused.value.code, refused.value.reason) == ("BACKPRESSURE_ERROR", "rules")
+    gate.index.catch_up(gate.rules, gate.log.numbers().rules)
+    assert isinstance(gate.push([made("INSERT", "1", NOW, "ann", owner="ann")], "ann"), Appended)
+    gate.log.close()
+
+
+def test_a_refusal_does_not_name_another_table(tmp_path: Path) -> None:
+    """The check of names that differ in case only comes after the rules."""
+    gate = Gate(tmp_path)
+    assert isinstance(gate.push([made("INSERT", "1", NOW, "ops", "secrets", x=1)], None), Appended)
+    refused = gate.push([made("INSERT", "1", NOW, "eve", "SECRETS", x=1)], "eve")
+    assert (refused.code, refused.message) == ("FORBIDDEN", "the sync rules do not allow these writes")
+    gate.log.close()
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        "all",
+        7,
+        [{"tables": []}],
+        [{"insert": "read"}],
+        [{"tables": ["no table"]}],
+        [{"tables": ["notes"], "insert": True}],
+        [{"tables": ["notes"], "insert": {"after": "mine"}}],
+        [{"tables": ["notes"], "insert": {"ids": "sub"}}],
+        [{"tables": ["notes"], "update": {"ids": "jwt:sub"}}],
+        [{"tables": ["notes"], "insert": {"ids": "jwt:"}}],
+        [{"tables": ["notes"], "update": {"columns": {"some": ["t"]}}}],
+        [{"tables": ["notes"], "update": {"before": [{"column": "x", "op": "eq", "value": "param:x"}]}}],
+        [{"tables": ["notes"], "update": {"before": [{"column": "_x", "op": "eq", "value": 1}]}}],
+        [{"tables": ["notes"], "update": {"before": [{"column": "x", "op": "gt", "value": [1]}]}}],
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(writes: Any) -> None:
+    with pytest.raises(GatewayError) as refused:
+        parse_rules(json.dumps({"version": 1, "buckets": BUCKETS, "writes": writes}).encode())
+    assert refused.value.code == "VALIDATION_ERROR"
+    assert "writes" in refused.value.message or "rules" in refused.value.message
