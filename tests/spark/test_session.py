@@ -272,3 +272,15 @@ def test_what_py4j_logs_reaches_nobody() -> None:
     )
     with start(script, dict(os.environ)) as process:
         assert process.communicate(timeout=PATIENCE)[1] == "ERROR:mine:heard\n"
+
+
+def test_an_interpreter_of_local_workers_without_driftline_is_named(tmp_path: Path) -> None:
+    from driftline.spark._runtime.session import _check_interpreter
+
+    bare = tmp_path / "python3"
+    bare.write_text("#!/bin/sh\necho \"No module named 'driftline'\" >&2\nexit 1\n")
+    bare.chmod(0o755)
+    with pytest.raises(EngineError, match=f"set PYSPARK_PYTHON={sys.executable} before the session starts") as caught:
+        _check_interpreter(str(bare))
+    assert caught.value.code == "worker_without_driftline"
+    _check_interpreter(sys.executable)

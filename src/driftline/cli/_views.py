@@ -407,7 +407,7 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     table.add_column("result")
     table.add_column("seconds", justify="right")
     table.add_column("counts", overflow="fold")
-    shown = _without_kept(rows) if sys.stdout.isatty() else rows
+    shown = _without_kept(rows)
     for row, counts in shown:
         colour = _COLOURS[row["result"]]
         words = counts_text(counts or {}) or (row["problem"] or "")
@@ -417,7 +417,7 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
         console.width = 160
     console.print(table)
     if len(shown) < len(rows):
-        console.print(f"and {len(rows) - len(shown)} stages that were done before (in a pipe all of them)", style="dim")
+        console.print(f"and {len(rows) - len(shown)} stages that were done before", style="dim")
 
 
 def _without_kept(rows: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:

@@ -131,7 +131,11 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
             raise LockedError(
                 f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
             ) from error
-        stack.enter_context(shared_location(str(state / "work") if isinstance(state, ObjectPath) else None))
+        # All workers of a cluster see the state directory, so what they exchange lies there; a sweep empties it.
+        work = state / "work"
+        if not isinstance(work, ObjectPath):
+            work.mkdir(exist_ok=True)
+        stack.enter_context(shared_location(str(work)))
         yield check
 
 

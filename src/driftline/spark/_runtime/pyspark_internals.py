@@ -108,3 +108,8 @@ def silence_py4j() -> None:
 
 def _is_not_from_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
+
+
+def worker_python(session: SparkSession) -> str:
+    """The interpreter of a classic session's workers, as Spark looks it up."""
+    return str(session.sparkContext.pythonExec)

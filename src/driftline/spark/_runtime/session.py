@@ -10,6 +10,8 @@ left running.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import weakref
@@ -43,6 +45,7 @@ from driftline.spark._runtime.pyspark_internals import (
     silence_pandas_warnings,
     silence_py4j,
     spare_pandas,
+    worker_python,
 )
 from driftline.tables import Stats, TableDiffJob, Write
 
@@ -320,13 +323,29 @@ def _executor_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship_to_tasks(session: SparkSession) -> None:
-    """Ship driftline to the caller's own session, once; tasks on this machine see it already."""
-    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
-    if is_here or session in _shipped:
+    """Ship driftline to the caller's own session, once; on this machine its interpreter must have it."""
+    if session in _shipped:
         return
-    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
-        ship_driftline(session, Path(folder))
+    if not is_connect_session(session) and is_local(session.conf.get("spark.master") or ""):
+        _check_interpreter(worker_python(session))
+    else:
+        with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
+            ship_driftline(session, Path(folder))
     _shipped.add(session)
+
+
+def _check_interpreter(executable: str) -> None:
+    """Refuse an interpreter of local workers without driftline: Spark takes python3 of the PATH, unless it is told."""
+    if shutil.which(executable) == sys.executable:
+        return
+    try:
+        subprocess.run([executable, "-c", "import driftline"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise EngineError(
+            f"Spark's workers run {executable}, which has no driftline: set PYSPARK_PYTHON={sys.executable} before the "
+            "session starts",
+            code="worker_without_driftline",
+        ) from error
 
 
 def ship_driftline(session: SparkSession, folder: Path) -> None:

@@ -44,17 +44,16 @@ def _import_modules(_: Iterable[int]) -> None:
 
 
 def prepare_worker() -> None:
-    """Prepare a worker for tasks over large Arrow tables; done once for each process.
+    """Prepare a worker of driftline's own session for tasks over large Arrow tables; done once for each process.
 
     Spark collects garbage after every task, which visits all objects of the imported modules, a twentieth of a second
     each time; and Arrow's own pools release large buffers so early that a fold spends a tenth of its time on new pages.
     """
-    if "pyspark.worker" in sys.modules and gc.get_freeze_count() == 0:
+    if OWN_WORKERS in os.environ and "pyspark.worker" in sys.modules and gc.get_freeze_count() == 0:
         gc.freeze()
         pa.set_memory_pool(pa.system_memory_pool())
         _keep_pages()
-        if OWN_WORKERS in os.environ:
-            skip_pandas(pa)  # a worker that also runs functions of others must find pandas
+        skip_pandas(pa)
 
 
 def _keep_pages() -> None:
