@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from driftline.errors import TableError
 from driftline.sources import TextTable
 from driftline.tables._columns import (
     Column,
@@ -162,9 +163,11 @@ def _pairs_by_key(a: _Side, b: _Side) -> Iterator[Pair]:
     rows_a, rows_b = a.by_key(), b.by_key()
     columns = a._compared.columns
 
-    def equal(one: PlainRow, other: PlainRow) -> bool:
+    def near(one: PlainRow, other: PlainRow) -> bool:
         forms = zip(columns, one.forms, other.forms, strict=True)
         return all(column.rule.equal(form_a, form_b) for column, form_a, form_b in forms)
+
+    equal = near if any(column.rule.tolerance is not None for column in columns) else None
 
     # Python compares strings by code point, and normalized values sort that way as keys do.
     for key in sorted(rows_a.keys() | rows_b.keys()):
@@ -251,15 +254,16 @@ class MatchedRow(Protocol):
 
 
 Row = TypeVar("Row", bound=MatchedRow)
+MOST_COMPARISONS = 4_000_000  # of rows of one key under a tolerance; seconds, where all against all would be hours
 
 
 def match_similar(
-    a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]
+    a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool] | None
 ) -> Iterator[tuple[Row | None, Row | None]]:
     """Pairs and surplus rows of one key: pairs and rows of A by A's number, then the rest of B.
 
     Rows whose normalized values are equal are matched first, in file order; then each remaining row of A with the first
-    row of B that is equal under tolerance; then the rest in file order.
+    row of B that is `equal` under tolerance (None: there is none); then the rest in file order.
     """
     if len(a) <= 1 and len(b) <= 1:
         yield (a[0] if a else None), (b[0] if b else None)
@@ -273,18 +277,40 @@ def match_similar(
             yield None, row
 
 
-def _partners(a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]) -> dict[int, int]:
+def _partners(a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool] | None) -> dict[int, int]:
     by_forms: defaultdict[Hashable, deque[int]] = defaultdict(deque)
     for at, row in enumerate(b):
         by_forms[row.forms].append(at)
     partners = {at: by_forms[row.forms].popleft() for at, row in enumerate(a) if by_forms[row.forms]}
-    left_b = [at for at in range(len(b)) if at not in set(partners.values())]
-    for at, row in enumerate(a):
-        if at not in partners:
-            near = next((other for other in left_b if equal(row, b[other])), None)
-            if near is not None:
-                partners[at] = near
-                left_b.remove(near)
     left_a = [at for at in range(len(a)) if at not in partners]
+    left_b = dict.fromkeys(range(len(b)))
+    for taken in partners.values():
+        del left_b[taken]
+    if equal is not None:
+        near = _near_partners(a, b, left_a, left_b, equal)
+        partners |= near
+        left_a = [at for at in left_a if at not in near]
     partners.update(zip(left_a, left_b, strict=False))
     return partners
+
+
+def _near_partners(
+    a: Sequence[Row], b: Sequence[Row], left_a: list[int], left_b: dict[int, None], equal: Callable[[Row, Row], bool]
+) -> dict[int, int]:
+    """Each row of A with the first row of B that is equal under tolerance, which is taken out of `left_b`."""
+    found: dict[int, int] = {}
+    compared = 0
+    for at in left_a:
+        for other in left_b:
+            compared += 1
+            if equal(a[at], b[other]):
+                found[at] = other
+                del left_b[other]
+                break
+        if compared > MOST_COMPARISONS:
+            raise TableError(
+                f"{len(a):,} rows of A and {len(b):,} of B have one key and differ: under a tolerance each is compared "
+                "with each: name a finer key, or leave the tolerance out",
+                code="too_many_duplicates",
+            )
+    return found

@@ -343,9 +343,10 @@ def _match_alike(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame
     matched = ordered.select(
         "*", pairs(f.expr(_MATCHED_BY.format("a")), f.expr(_MATCHED_BY.format("b"))).alias("pairs")
     )
-    return matched.select("place", "a", "b", f.posexplode("pairs").alias("nth", "pair")).select(
-        "place", "nth", f.expr("get(a, pair.a).a").alias("a"), f.expr("get(b, pair.b).b").alias("b")
-    )
+    # Rows are put into the pairs first: exploded beside them, all rows of a key would be copied for each pair.
+    paired = "transform(pairs, pair -> named_struct('a', get(a, pair.a).a, 'b', get(b, pair.b).b))"
+    exploded = matched.select("place", f.posexplode(f.expr(paired)).alias("nth", "pair"))
+    return exploded.select("place", "nth", "pair.a", "pair.b")
 
 
 def _match_function(tolerant: list[CellRule]) -> Callable[[Column, Column], Column]:
@@ -373,14 +374,14 @@ class _KeyedRow:
 def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
     from driftline.tables.kernels import match_similar
 
-    def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
+    def near(one: _KeyedRow, other: _KeyedRow) -> bool:
         forms = zip(tolerant, one.soft, other.soft, strict=True)
         return one.near == other.near and all(rule.equal(x, y) for rule, x, y in forms)
 
     rows_a, rows_b = ([_KeyedRow(at, row) for at, row in enumerate(side)] for side in (a, b))
     return [
         {"a": None if x is None else x.at, "b": None if y is None else y.at}
-        for x, y in match_similar(rows_a, rows_b, equal)
+        for x, y in match_similar(rows_a, rows_b, near if tolerant else None)
     ]
 
 

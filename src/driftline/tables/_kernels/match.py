@@ -194,9 +194,10 @@ def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: 
             row = _HashedRow(int(at), tuple(int(hashes[name, at]) for name in forms))
             groups[int(hashes[KEY, at]), int(hashes[KEY_2, at])][side].append(row)
 
-    def equal(one: _HashedRow, other: _HashedRow) -> bool:
-        return not verdict.differing(a, b, [one.number], [other.number])[0]
+    def near(one: _HashedRow, other: _HashedRow) -> bool:
+        return one.forms[:2] == other.forms[:2] and not verdict.differing(a, b, [one.number], [other.number])[0]
 
+    equal = near if verdict.tolerant else None  # else equal rows have equal hashes
     pairs = [pair for rows in groups.values() for pair in match_similar(*rows, equal)]
     both = [(one.number, other.number) for one, other in pairs if one is not None and other is not None]
     only_a = [one.number for one, other in pairs if one is not None and other is None]
