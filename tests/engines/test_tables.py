@@ -49,3 +49,24 @@ def test_frames(engine: str, session: Any) -> None:
         "changed": list(range(15, 20)),
         "added": list(range(20, 25)),
     }
+
+
+@pytest.mark.parametrize("engine", engines_for("tables"))
+def test_the_kind_of_change(engine: str, tmp_path: Path) -> None:
+    """Counts, blocks of rows, frequent pairs and suggested rules are those of the plain engine."""
+    rows = [(n, f"Name {n}", n / 8) for n in range(60)]
+    (tmp_path / "a.csv").write_text("id,name,score\n" + "".join(f"{n:03},{name},{x}\n" for n, name, x in rows[:40]))
+    (tmp_path / "b.csv").write_text(
+        "id,name,score\n" + "".join(f"{n:03},{name.upper()},{x + 0.5:.4f}\n" for n, name, x in rows[5:])
+    )
+    profiles = [
+        dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", key="id", engine=name).profile().to_dict()
+        for name in (engine, "local")
+    ]
+    assert profiles[0] == profiles[1]
+    assert profiles[0]["columns"]["score"]["words"] == ["another number, always +0.5"]
+    assert profiles[0]["rows"]["added"] == {
+        "runs": 1,
+        "longest": {"kind": "added", "rows": 20, "first": "040", "last": "059"},
+    }
+    assert profiles[0]["suggestions"][0]["flag"] == "--normalize name=case"

@@ -362,7 +362,8 @@ def _lines(stores: dict[str, ChunkStore], plan: DiffPlan, changes: ChangesFact) 
     for number in range(len(bounds) + 1):
         encoded = encode_cut(cuts_a, cuts_b, number, plan)
         changes.counts.append(encoded.changes)
-        changes.profiles += [encoded.profile] if encoded.profile is not None else []
+        if encoded.profile is not None:
+            changes.profiles.append(encoded.profile)
         yield encoded.lines
 
 

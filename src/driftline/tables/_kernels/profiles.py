@@ -124,7 +124,7 @@ def _open_and_matching(before: pl.Series, after: pl.Series, codes: Codes, patter
     """The pairs that are not decided yet and of which both cells match."""
     at = np.flatnonzero(codes == _UNDECIDED)
     both = before.gather(at).str.contains(pattern) & after.gather(at).str.contains(pattern)
-    return at[both.to_numpy()]
+    return np.asarray(at[both.to_numpy()], np.int64)
 
 
 def _numbers_among(before: pl.Series, after: pl.Series, plain: Mask) -> Index:
@@ -172,9 +172,9 @@ def _decimals(cells: pl.Series) -> Floats:
     found = frame.select(pl.when(cell.str.contains(_PLAIN)).then(behind.fill_null(0))).to_series()
     at = found.is_null().arg_true()
     if len(at):
-        odd = frame[at]
         digits = cell.str.extract(FRACTION, 1).str.len_bytes().fill_null(0).cast(pl.Float64)
-        found = found.scatter(at, odd.select(pl.when(cell.str.contains(EXPONENT)).then(-1.0).otherwise(digits)))
+        odd = frame[at].select(pl.when(cell.str.contains(EXPONENT)).then(-1.0).otherwise(digits)).to_series()
+        found = found.scatter(at, odd)
     return found.to_numpy()
 
 
