@@ -83,3 +83,38 @@ def _send_slowly(pipe: int, content: bytes) -> None:
         out.write(content[:half])
         time.sleep(2.3)  # longer than what draws nothing
         out.write(content[half:])
+
+
+def _pair(folder: Path, header: str, before: list[str], after: list[str]) -> list[str]:
+    for name, lines in (("a.csv", before), ("b.csv", after)):
+        (folder / name).write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return ["diff", str(folder / "a.csv"), str(folder / "b.csv"), "--key", "id", "--no-progress"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_a_key_is_never_cut(tmp_path: Path, columns: int) -> None:
+    """Long values and differences give way; the key is what a reader looks up."""
+    key = "2327d0c4-5b1e-4f60"
+    command = _pair(
+        tmp_path,
+        "id,latitude,description",
+        [f"{key},51.470020,{'x' * 90} old"],
+        [f"{key},51.470020298095703,{'x' * 90} new"],
+    )
+    lines = left_on_screen(on_terminal(command, columns)[1], columns)
+    assert sum(key in line for line in lines) == 2
+    assert "+0.000000298" in "\n".join(lines) or columns < 140
+    assert ("old" in "\n".join(lines)) or columns == 60
+
+
+def test_the_kind_of_change_and_a_rule_are_named(tmp_path: Path) -> None:
+    ids = range(40)
+    before = [f"{n},{n}.123456,Name {n},0{n % 10}" for n in ids]
+    after = [f"{n},{n}.123{n:03},NAME {n},1" for n in ids]
+    text = "\n".join(left_on_screen(on_terminal(_pair(tmp_path, "id,lat,name,code", before, after), 140)[1], 140))
+    assert "case only" in text
+    assert re.search(
+        r"40 of 40 changes of name are case only: --normalize name=case would leave 0, and hide such", text
+    )
+    assert re.search(r"40 of 40 changes of lat are below 0.001: --tolerance lat=0.001 would leave 0", text)
+    assert not re.search(r"code +0\d +1 +[+−]", text), "a code is no amount"

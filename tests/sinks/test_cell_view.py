@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from driftline.sinks._formats import cell_text
-from driftline.sinks._pages import difference_in_words, highlight, missing_word
+from driftline.sinks._pages import changed_cell, difference_in_words, highlight, missing_word
 
 CELLS = st.one_of(st.text(max_size=30), st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False))
 
@@ -34,6 +34,13 @@ def test_parts_put_together_are_the_texts(old: object, new: object) -> None:
         (None, "1", ""),
         ("1e400", "2", ""),
         ("9" * 31, "1", ""),
+        ("05", "04", ""),  # a code
+        ("01", "3", ""),
+        ("0", "1", ""),  # a flag
+        (1, 0, ""),
+        ("51.470020", "51.470020298095703", "+0.000000298"),
+        ("1", "123457.654321", "+123,457 (+12345665.4%)"),
+        ("100", "99.99", "−0.01"),
     ],
 )
 def test_differences_in_words(old: object, new: object, words: str) -> None:
@@ -49,6 +56,15 @@ def test_a_long_text_is_marked_between_its_common_ends() -> None:
     before, after = highlight("x " * 5000 + "old" + " y" * 5000, "x " * 5000 + "new" + " y" * 5000)
     assert [text for text, marked in before if marked] == ["old"]
     assert [text for text, marked in after if marked] == ["new"]
+
+
+def test_a_long_cell_is_shown_around_the_first_difference() -> None:
+    """Two megabytes that differ in the middle, and nothing else."""
+    old, new = changed_cell("x" * 500_000 + "old" + "y" * 500_000, "x" * 500_000 + "new" + "y" * 500_000)
+    assert "<mark>old</mark>" in old
+    assert "<mark>new</mark>" in new
+    assert old.startswith("…" + "x" * 200 + "<mark>")
+    assert len(old) < 2_100
 
 
 def test_missing_values_have_words() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 import driftline as dl
 from driftline.errors import DriftlineError
-from driftline.sinks._formats import FORMATS, limit_events, write_events
+from driftline.sinks._formats import FORMATS, FirstEvents, limit_events, write_events
 
 
 @pytest.fixture
@@ -135,3 +137,32 @@ def test_wide_rows_say_what_is_left_out(tmp_path: Path, width: int) -> None:
 
 
 WIDE = {"a.csv": [("1", "x"), ("2", "x")], "b.csv": [("1", "y"), ("3", "x")]}
+
+
+def test_markdown_and_summary_say_the_kind_of_change(tmp_path: Path) -> None:
+    rows = [{"id": n, "city": f"Rome {n}"} for n in range(20)]
+    with dl.diff(rows, [{**row, "city": row["city"].upper()} for row in rows], key="id") as result:
+        result.write(tmp_path / "changes.md")
+        result.write(tmp_path / "changes.txt", "summary")
+    sentence = "20 of 20 changes of city are case only: --normalize city=case would leave 0"
+    markdown = (tmp_path / "changes.md").read_text()
+    assert "| city | 20 | case only |" in markdown
+    assert f"\n- {sentence}" in markdown
+    summary = " ".join((tmp_path / "changes.txt").read_text().split())
+    assert sentence in summary
+    assert "case only" in summary
+
+
+@given(st.lists(st.sampled_from(["added", "removed", "changed"]), max_size=30), st.integers(1, 60), st.integers(0, 3))
+def test_the_first_events_are_those_that_a_reader_of_all_would_keep(kinds: list[str], size: int, most: int) -> None:
+    lines = [b'{"type":"schema"}\n', *(b'{"type":"%s","n":%d}\n' % (kind.encode(), n) for n, kind in enumerate(kinds))]
+    stream = b"".join([*lines, b'{"type":"stats"}\n'])
+    first = FirstEvents(dict.fromkeys(("added", "removed", "changed"), most))
+    for start in range(0, len(stream), size):
+        first.write(stream[start : start + size])
+    seen: Counter[str] = Counter()
+    kept = []
+    for line, kind in zip(lines[1:], kinds, strict=True):
+        seen[kind] += 1
+        kept += [line] if seen[kind] <= most else []
+    assert first.lines() == [lines[0], *kept, b'{"type":"stats"}\n']

@@ -69,12 +69,13 @@ def test_the_page_stands_alone_and_values_stay_values() -> None:
 
 
 def test_long_lists_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Not every change is listed" not in page_of(EVENTS)
-    monkeypatch.setattr(html, "MOST_LISTED", 1)
-    more = [*EVENTS[:-1], {"type": "added", "key": {"id": "4"}, "row": {"id": "4", "n": "x"}}, EVENTS[-1]]
+    assert "3 of 3 listed" in page_of(EVENTS)
+    monkeypatch.setitem(html.FIRST, "html", {"added": 1, "removed": 1, "changed": 1})
+    stats = {**EVENTS[-1], "rows_added": 2}
+    more = [*EVENTS[:-1], {"type": "added", "key": {"id": "4"}, "row": {"id": "4", "n": "x"}}, stats]
     page = page_of(more)
     assert page.count('data-kind="added"') == 1
-    assert "Not every change is listed" in page
+    assert "3 of 4 listed" in page
 
 
 def test_no_difference_is_said() -> None:

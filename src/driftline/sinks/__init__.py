@@ -8,7 +8,9 @@ from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
     from driftline.sinks._formats import (
+        FIRST as FIRST,
         FORMATS as FORMATS,
+        FirstEvents as FirstEvents,
         Title as Title,
         cell_text as cell_text,
         find_format as find_format,

@@ -31,9 +31,14 @@ Part = tuple[str, bool]  # a part of a text, and whether it changed
 _TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST_TOKENS = 400  # aligning is quadratic: longer texts are compared at their ends only
 _LEAST_SHARED = 0.4  # below this share of common characters, marks would only be noise
-_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
+# Text that is written like an amount: 05 is a code, and 0 and 1 beside each other are a flag.
+_NUMBER = re.compile(r"[+-]?((0|[1-9]\d{0,29})(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
+_FLAG = {"0", "1"}
 _LONGEST_CELL = 2000  # characters
-_NARROW_SPACE = "\u2009"
+_SHORT = 24  # characters of a cell that is not broken
+_LEAD = 200  # characters of a long cell before its first difference
+_LONGEST_ALIGNED = 20_000  # characters; longer texts are compared at their ends only
+_MOST_DIGITS = 6  # of a difference; longer ones are rounded to three
 
 
 def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
@@ -44,11 +49,12 @@ def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
 
 @cache
 def environment(package: str) -> Environment:
-    """The templates of a package, with the functions that all pages share."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """The templates of a package and, for what pages share, of this one, with the functions of all pages."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    packages = dict.fromkeys((package, "driftline.sinks"))
     templates = Environment(
-        loader=PackageLoader(package, "templates"),
+        loader=ChoiceLoader([PackageLoader(each, "templates") for each in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -56,6 +62,7 @@ def environment(package: str) -> Environment:
     )
     templates.globals.update(cell=cell, changed_cell=changed_cell, difference=difference_in_words)
     templates.filters["number"] = number
+    templates.tests["short"] = is_short
     return templates
 
 
@@ -80,7 +87,12 @@ def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
 
 def number(value: int) -> str:
     """Digits in groups of three."""
-    return f"{value:,}".replace(",", _NARROW_SPACE)
+    return f"{value:,}"
+
+
+def is_short(value: object) -> bool:
+    """Whether a cell stands on one line: a date or a word is not broken."""
+    return len(cell_text(value)) <= _SHORT
 
 
 def _marked(parts: Iterable[Part]) -> Markup:
@@ -93,6 +105,11 @@ def _marked(parts: Iterable[Part]) -> Markup:
 
 
 def _cut(parts: Iterable[Part]) -> Iterator[Part]:
+    """A window of a long text, around the first part that is marked."""
+    parts = list(parts)
+    is_long = sum(len(text) for text, _ in parts) > _LONGEST_CELL
+    if is_long and len(parts) > 1 and not parts[0][1] and len(parts[0][0]) > 2 * _LEAD:
+        parts[0] = ("…" + parts[0][0][-_LEAD:], False)
     left = _LONGEST_CELL
     for text, marked in parts:
         if left <= 0:
@@ -113,6 +130,8 @@ def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
     before, after = cell_text(old), cell_text(new)
     if not before or not after or difference_in_words(old, new):
         return _whole(before), _whole(after)
+    if len(before) + len(after) > _LONGEST_ALIGNED:
+        return _marked_middle(before, after)
     left, right = _TOKENS.findall(before), _TOKENS.findall(after)
     if len(left) + len(right) > _MOST_TOKENS or (len(left) == 1 and len(right) == 1):
         left, right = _cut_at_ends(before, after)
@@ -121,6 +140,8 @@ def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
 
 def difference_in_words(old: Any, new: Any) -> str:
     """The difference of two numbers or dates as text; empty for other values."""
+    if str(old) in _FLAG and str(new) in _FLAG:
+        return ""
     before, after = _number(old), _number(new)
     if before is not None and after is not None:
         return _number_difference(before, after)
@@ -145,9 +166,18 @@ def _number_difference(before: Decimal, after: Decimal) -> str:
     moved = after - before
     if not moved:
         return ""
-    text = f"{moved.normalize():+,f}" if abs(moved.adjusted()) < 16 else f"{moved:+.3e}"
+    text = f"{_rounded(moved):+,f}" if abs(moved.adjusted()) < 16 else f"{moved:+.3e}"
     share = f" ({float(moved / abs(before)):+.1%})" if before else ""
-    return _signed(text + share)
+    return _signed(text if share in (" (+0.0%)", " (-0.0%)") else text + share)
+
+
+def _rounded(moved: Decimal) -> Decimal:
+    """An amount with at most as many digits as can be read at a glance."""
+    exact = moved.normalize()
+    exponent = exact.as_tuple().exponent
+    if len(exact.as_tuple().digits) <= _MOST_DIGITS or not isinstance(exponent, int) or exponent >= 0:
+        return exact
+    return exact.quantize(Decimal(1).scaleb(min(0, exact.adjusted() - 2))).normalize()
 
 
 def _signed(text: str) -> str:
@@ -160,16 +190,40 @@ def _whole(text: str) -> list[Part]:
 
 def _cut_at_ends(before: str, after: str) -> tuple[list[str], list[str]]:
     """Both texts cut where they start and stop to differ; uncut where they share too little."""
-    shortest = min(len(before), len(after))
-    start = 0
-    while start < shortest and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < shortest - start and before[-1 - end] == after[-1 - end]:
-        end += 1
+    start, end = _common_ends(before, after)
     if start + end < _LEAST_SHARED * max(len(before), len(after)):
         return [before], [after]
     return _pieces(before, start, end), _pieces(after, start, end)
+
+
+def _common_ends(before: str, after: str) -> tuple[int, int]:
+    """How many characters two texts share at their start, and behind that at their end."""
+    start = common_start(before, after)
+    shortest = min(len(before), len(after)) - start
+    return start, common_start(before[len(before) - shortest :][::-1], after[len(after) - shortest :][::-1])
+
+
+def common_start(a: str, b: str) -> int:
+    """How many characters two texts share at their start."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _marked_middle(before: str, after: str) -> tuple[list[Part], list[Part]]:
+    """Both texts with all marked that is between their common start and their common end."""
+    start, end = _common_ends(before, after)
+    return _three_parts(before, start, end), _three_parts(after, start, end)
+
+
+def _three_parts(text: str, start: int, end: int) -> list[Part]:
+    parts = ((text[:start], False), (text[start : len(text) - end], True), (text[len(text) - end :], False))
+    return [part for part in parts if part[0]]
 
 
 def _pieces(text: str, start: int, end: int) -> list[str]:

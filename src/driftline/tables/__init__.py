@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         heading_of as heading_of,
         hint_for as hint_for,
         key_candidates as key_candidates,
+        report_settings as report_settings,
     )
     from driftline.tables._merge import Merged as Merged, merge as merge
     from driftline.tables._options import (

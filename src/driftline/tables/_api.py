@@ -15,7 +15,7 @@ from driftline.sinks import Title, cell_text, find_format, format_for, write_eve
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
-from driftline.tables._explain import heading_of, identity
+from driftline.tables._explain import heading_of, identity, report_settings
 from driftline.tables._options import DiffRules, check_options
 from driftline.tables._profile import Profile
 
@@ -286,13 +286,7 @@ class TableDiff(DiffMembers):
         """
         name = format_for(path, format)
         find_format(name)
-        options = self._job.options
-        settings = settings or {
-            "positional": options.has_row_numbers,
-            "changed_only": options.changed_columns_only,
-            "heading": self._heading,
-            "judged": frozenset(self._counts.columns),
-        }
+        settings = settings or report_settings(self._job.options, self._counts, self._heading)
         inputs = [given for given in (self._job.a, self._job.b) if not is_in_memory(given)]
         with atomic_write(path, inputs) as out:
             write_events(self.lines(), out, name, limit=limit, **settings)

@@ -13,6 +13,7 @@ from driftline.sinks import Title
 from driftline.sources import CsvSource, Source, column_kinds, is_stream, open_source
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, open_sides
+from driftline.tables._events import Stats
 from driftline.tables._options import DEFAULTS, TableOptions
 from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
 
@@ -28,6 +29,18 @@ def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None
     return Title(
         f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join([*rules_in_words(job.options), *notes]), when
     )
+
+
+def report_settings(options: TableOptions, stats: Stats, heading: Title) -> dict[str, Any]:
+    """What formats for people need beside the events."""
+    return {
+        "positional": options.has_row_numbers,
+        "changed_only": options.changed_columns_only,
+        "heading": heading,
+        "judged": frozenset(stats.columns),
+        "changes": stats.columns,
+        "profile": None if stats.profile is None else stats.profile.to_dict(),
+    }
 
 
 def identity(options: TableOptions) -> str:

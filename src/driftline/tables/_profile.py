@@ -491,6 +491,7 @@ class Profile:
         return {
             "columns": {name: column.to_dict() for name, column in order},
             "rows": rows,
+            "blocks": self.runs.words(),
             "suggestions": [one.to_dict() for one in self.suggestions()],
         }
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -18,7 +19,7 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
 from driftline.errors import DriftlineError, OptionError
-from driftline.sinks import FORMATS, find_format, format_for, write_events
+from driftline.sinks import FIRST, FORMATS, FirstEvents, find_format, format_for, write_events
 from driftline.tables import (
     OPTIONS,
     Option,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from driftline.sinks import Title
 
 _SIDES = ("a", "b")
+_FOR_PEOPLE = ("terminal", "summary", "markdown", "html")  # formats that say the kind of change
 _READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 
@@ -362,15 +364,19 @@ def _run_and_format(
 ) -> Stats:
     import tempfile
 
+    from driftline.tables import report_settings
+
+    if format_name in _FOR_PEOPLE:
+        job = replace(job, profile=True)
+    if format_name in FIRST and limit is None and not job.options.changed_columns_only:
+        first = FirstEvents(FIRST[format_name])
+        stats: Stats = run(job, first.write)
+        write_events(first.lines(), out, format_name, **report_settings(job.options, stats, heading(stats)))
+        return stats
     with tempfile.TemporaryFile() as stream:
-        stats: Stats = run(job, stream.write)
+        stats = run(job, stream.write)
         stream.seek(0)
-        settings = settings or {
-            "positional": job.options.has_row_numbers,
-            "changed_only": job.options.changed_columns_only,
-            "heading": heading(stats),
-            "judged": frozenset(stats.columns),
-        }
+        settings = settings or report_settings(job.options, stats, heading(stats))
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 

@@ -39,6 +39,11 @@ _ENDINGS = {
     ".parquet": "parquet",
 }
 _ALWAYS = ("schema", "stats")
+# Formats that show the first events of each kind alone, if they are told how often each column changed.
+FIRST: dict[str, dict[str, int]] = {
+    "terminal": {"added": 3, "removed": 3, "changed": 6},
+    "html": dict.fromkeys(("added", "removed", "changed"), 2000),
+}
 _BLOCK_CHARACTERS = 1 << 16
 
 
@@ -136,6 +141,43 @@ def limit_events(lines: Iterable[bytes], limit: int) -> Iterator[bytes]:
             yield _marked(line) if kind == "stats" and truncated else line
         elif seen[kind] <= limit:
             yield line
+
+
+class FirstEvents:
+    """A place for the stream of an engine that keeps the first events of each kind, and those of which there is one.
+
+    A summary needs no more: the counts are known to the engine.
+
+    >>> kept = FirstEvents({"added": 1})
+    >>> _ = [kept.write(piece) for piece in (b'{"type":"added","row":{}}\\n{"type":"ad', b'ded","row":{}}\\n')]
+    >>> kept.lines()
+    [b'{"type":"added","row":{}}\\n']
+    """
+
+    def __init__(self, most: dict[str, int]) -> None:
+        self._left = {**dict.fromkeys((*_ALWAYS, "column_stats"), 1), **most}
+        self._kept: list[tuple[int, bytes]] = []
+        self._rest = b"\n"  # a line break before the first line
+        self._position = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take a piece of the stream, which may end inside a line."""
+        block = self._rest + bytes(data)
+        end = block.rfind(b"\n")
+        for kind, left in self._left.items():
+            at, mark = -1, b'\n{"type":"%s"' % kind.encode()
+            while left and (at := block.find(mark, at + 1, end)) >= 0:
+                stop = block.index(b"\n", at + 1) + 1
+                self._kept.append((self._position + at, block[at + 1 : stop]))
+                left -= 1
+            self._left[kind] = left
+        self._position += end
+        self._rest = block[end:]
+        return len(data)
+
+    def lines(self) -> list[bytes]:
+        """The events that were kept, in their order."""
+        return [line for _, line in sorted(self._kept)]
 
 
 def kind_of(line: bytes) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from driftline.core import exact_loads
-from driftline.sinks._formats import Title
+from driftline.sinks._formats import FIRST, Title
 from driftline.sinks._pages import page_bytes
 
-MOST_LISTED = 2000  # of each kind; a browser stays quick with that
 MOST_COLUMNS = 50  # beside the key; columns that changed come first
 MOST_RATES = 500
 
@@ -36,7 +35,7 @@ class _Page:
     changes: Counter[str] = field(default_factory=Counter)
     listed: Counter[str] = field(default_factory=Counter)
     rows: list[Event] = field(default_factory=list)
-    truncated: bool = False
+    profile: Event = field(default_factory=dict)
 
     def note(self, event: Event) -> None:
         """Count an event."""
@@ -45,14 +44,16 @@ class _Page:
             self.schema = event
         elif kind == "stats":
             self.stats = event
-            self.truncated |= bool(event.get("truncated"))
         elif kind in _KINDS:
             self.changes.update(list(event.get("delta", {})))
-            if self.listed[kind] < MOST_LISTED:
+            if self.listed[kind] < FIRST["html"][kind]:
                 self.listed[kind] += 1
                 self.rows.append(event)
-            else:
-                self.truncated = True
+
+    @property
+    def total(self) -> int:
+        """How many rows were added, removed or changed."""
+        return sum(count for _, _, count in self.kinds)
 
     @property
     def kinds(self) -> list[tuple[str, str, int]]:
@@ -104,10 +105,17 @@ class _Page:
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """Write the page; `heading` is the title, `columns` limits the columns."""
+    """Write the page; `heading` is the title, `columns` limits the columns, `profile` has the kinds of change.
+
+    `changes` says how often each column changed; without it the events are counted.
+    """
     page = _Page(settings.get("heading", Title()), wanted=settings.get("columns"), judged=settings.get("judged"))
+    page.profile = settings.get("profile") or {}
     for line in lines:
         page.note(exact_loads(line))
+    if settings.get("changes") is not None:
+        page.changes = +Counter(settings["changes"])
     shown = page.columns
+    same = {name for name in shown if not page.changes[name]}
     rows = ((row, page.left_out(row, set(shown))) for row in page.rows)
-    out.writelines(page_bytes("diff.html", page=page, key=page.key, columns=shown, rows=rows))
+    out.writelines(page_bytes("diff.html", page=page, key=page.key, columns=shown, rows=rows, same=same))

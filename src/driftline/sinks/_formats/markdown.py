@@ -25,8 +25,20 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     out.write(b"\n| counted | rows |\n|---|---:|\n")
     for name in _COUNTS:
         out.write(_table_line([name.removeprefix("rows_").replace("_", " "), str(stats[name])]))
+    _write_kinds(settings.get("profile") or {}, out)
     if stats.get("truncated"):
         out.write(b"\nNot every change is listed: the list was limited.\n")
+
+
+def _write_kinds(profile: dict[str, Any], out: BinaryIO) -> None:
+    """A table of the columns with the kind of change, and the findings."""
+    if profile.get("columns"):
+        out.write(b"\n| column | changed | kind of change |\n|---|---:|---|\n")
+    for name, about in profile.get("columns", {}).items():
+        out.write(_table_line([name, f"{about['changes']:,}", " · ".join(about["words"])]))
+    findings = [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]
+    out.write(b"\n" if findings else b"")
+    out.writelines(f"- {_escaped(words)}\n".encode() for words in findings)
 
 
 def _table_rows(event: dict[str, Any], shown: list[str] | None) -> list[list[str]]:

@@ -57,7 +57,10 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     _print_heading(console, settings.get("heading", Title()))
     console.print(_counts_table(seen.stats))
     if seen.changes:
-        console.print(_columns_table(seen))
+        profile = settings.get("profile") or {}
+        console.print(_columns_table(seen, profile.get("columns", {})))
+        for words in [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]:
+            console.print(Text(words))
     if seen.stats.get("truncated"):
         console.print("Columns and examples cover the listed changes only: the list was limited.")
     text.flush()
@@ -78,13 +81,15 @@ def _counts_table(stats: dict[str, Any]) -> Table:
     return table
 
 
-def _columns_table(seen: _Seen) -> Table:
+def _columns_table(seen: _Seen, kinds: dict[str, Any]) -> Table:
     table = Table("column", title="Changed columns", title_justify="left")
     table.add_column("rows", justify="right")
+    table.add_column("kind of change")
     table.add_column("examples")
     for name, count in sorted(seen.changes.items(), key=lambda item: (-item[1], item[0])):
         examples = "\n".join(f"{place}: {before} → {after}" for place, before, after in seen.examples[name])
-        table.add_row(Text(name), f"{count:,}", Text(examples))
+        words = "\n".join(kinds.get(name, {}).get("words", ()))
+        table.add_row(Text(name), f"{count:,}", Text(words), Text(examples))
     return table
 
 

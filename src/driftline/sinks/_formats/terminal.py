@@ -1,25 +1,31 @@
-"""Terminal: the counts, the columns by number of changes, and the first changes as aligned rows."""
+"""Terminal: the counts, the columns by number and kind of changes, the first changes as aligned rows, and rules to try.
+
+What does not fit is cut in this order: differences, values, names of columns; a key is shown whole.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from driftline.core import exact_loads
-from driftline.sinks._formats import TextWriter, Title, cell_text
-from driftline.sinks._pages import difference_in_words, missing_word
+from driftline.sinks._formats import FIRST, TextWriter, Title, cell_text
+from driftline.sinks._pages import common_start, difference_in_words, missing_word
 
-_CHANGED_ROWS = 6
-_WHOLE_ROWS = 3  # of the added and of the removed
+_SHOWN_CELLS = 6
 _LONGEST_CELL = 28
+_SHORTEST_CELL = 8
+_LEAD = 8  # characters of a long value before its first difference
+_MOST_RULES = 3
 _MOST_COLUMNS_LISTED = 12
-_BAR = 24
+_BAR, _SHORT_BAR = 24, 10
 _GAP = 2
 _WIDE = 100  # characters of a terminal that has room for shares
 _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
@@ -47,7 +53,7 @@ class _Seen:
             self.stats = event
         elif kind in self.first:
             self.changes.update(list(event.get("delta", {})))
-            if len(self.first[kind]) < (_CHANGED_ROWS if kind == "changed" else _WHOLE_ROWS):
+            if len(self.first[kind]) < FIRST["terminal"][kind]:
                 self.first[kind].append(event)
 
     @property
@@ -63,12 +69,23 @@ class _Seen:
 
 
 def write(
-    lines: Iterable[bytes], out: BinaryIO, *, heading: Title = _NO_HEADING, hints: bool = True, **settings: object
+    lines: Iterable[bytes],
+    out: BinaryIO,
+    *,
+    heading: Title = _NO_HEADING,
+    hints: bool = True,
+    changes: Mapping[str, int] | None = None,
+    profile: Event | None = None,
+    **settings: object,
 ) -> None:
-    """Write the first changes; `heading` is the title, `hints` name the ways to see the rest."""
+    """Write the first changes; `heading` is the title, `hints` name the ways to see the rest.
+
+    `changes` says how often each column changed; without it the events are counted. `profile` has the kinds of change.
+    """
     seen = _Seen()
     for line in lines:
         seen.note(exact_loads(line))
+    seen.changes = seen.changes if changes is None else +Counter(changes)
     text = TextWriter(out)
     force = True if out.isatty() else None
     console = Console(
@@ -76,7 +93,15 @@ def write(
     )
     width = console.width
     counts = _counts(seen.stats, with_shares=width >= _WIDE)
-    parts = (_heading(heading), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen, hints))
+    parts = (
+        _heading(heading),
+        counts,
+        _columns(seen, profile or {}, width),
+        _cells(seen, width),
+        _rows(seen, width),
+        _rules(profile or {}) if hints else None,
+        _rest(seen, hints),
+    )
     for number, part in enumerate(part for part in parts if part is not None):
         if number:
             console.print()
@@ -102,41 +127,97 @@ def _counts(stats: Event, *, with_shares: bool) -> Text:
     return line.append(f"{stats['rows_unchanged']:,} unchanged", "dim")
 
 
-def _columns(seen: _Seen) -> Table | None:
-    """Columns by changes, with the share of the compared rows that match."""
+def _columns(seen: _Seen, profile: Event, width: int) -> Table | None:
+    """Columns by changes, with the share of the compared rows that match, and the kind of change."""
     compared = seen.stats["rows_total_compared"]
     if not seen.changes or not compared:
         return None
-    table = _plain_table("column", "changed", "match", "")
+    kinds = {name: about["words"] for name, about in profile.get("columns", {}).items()}
+    bar = _SHORT_BAR if kinds else _BAR
+    table = _plain_table("column", "changed", "match", "", "kind of change" if kinds else "", longest=width)
     table.columns[2].justify = table.columns[3].justify = "right"
     ordered = sorted(seen.changes.items(), key=lambda item: (-item[1], item[0]))
-    for name, count in ordered[:_MOST_COLUMNS_LISTED]:
-        length = max(1, round(_BAR * count / compared))
-        table.add_row("", _cell(name), f"{count:,}", f"{1 - count / compared:.1%}", Text("━" * length, "yellow"))
+    listed = ordered[:_MOST_COLUMNS_LISTED]
+    names = max(len("column"), *(len(_short(name)) for name, _ in listed))
+    bars = [max(1, round(bar * count / compared)) for _, count in listed]
+    room = width - 1 - names - len("changed") - len("100.0%") - max(bars) - 6 * _GAP
+    for (name, count), length in zip(listed, bars, strict=True):
+        told = _fitting_words(kinds.get(name, []), room)
+        cells = (f"{count:,}", f"{1 - count / compared:.1%}", Text("━" * length, "yellow"), Text(told, "dim"))
+        table.add_row("", _cell(name), *cells)
     more = len(ordered) - _MOST_COLUMNS_LISTED
     if more > 0:
-        table.add_row("", Text(f"and {more} more columns", "dim"), "", "", "")
+        table.add_row("", Text(f"and {more} more columns", "dim"), "", "", "", "")
     return table
 
 
-def _cells(seen: _Seen) -> Table | None:
+def _fitting_words(words: Sequence[str], room: int) -> str:
+    """As many of the words as fit, whole."""
+    told = ""
+    for word in words:
+        longer = f"{told} · {word}" if told else word
+        if len(longer) > room:
+            break
+        told = longer
+    return told
+
+
+def _cells(seen: _Seen, width: int) -> Table | None:
     """The first changed rows, one line a cell."""
     events = seen.first["changed"]
     if not events:
         return None
     key = seen.key or ["row"]
-    table = _plain_table(*key, "column", "before", "after", "")
-    lines = 0
-    for event in events:
-        for name, cell in event["delta"].items():
-            if lines == _CHANGED_ROWS:
-                return table
-            lines += 1
-            moved = Text(difference_in_words(cell["from"], cell["to"]), "dim")
-            place = [Text.assemble((part.plain, "yellow")) for part in _place(event, key)]
-            values = (_cell(cell["from"], "red"), _cell(cell["to"], "green"))
-            table.add_row(Text("~", "yellow"), *place, _cell(name), *values, moved)
+    cells = [(event, name, cell) for event in events for name, cell in event["delta"].items()][:_SHOWN_CELLS]
+    rows = []
+    for event, name, cell in cells:
+        moved = Text(difference_in_words(cell["from"], cell["to"]), "dim")
+        place = [Text(part.plain, "yellow") for part in _place(event, key)]
+        rows.append([*place, _cell(name), *_changed(cell["from"], cell["to"]), moved])
+    names = [*key, "column", "before", "after", ""]
+    table = _plain_table(*names, whole=len(key))
+    natural = [max(len(_short(name)), *(row[at].cell_len for row in rows)) for at, name in enumerate(names)]
+    for column, fitted in zip(table.columns[1:], _fitted(natural, len(key), width), strict=True):
+        column.width = column.max_width = fitted
+    for row in rows:
+        table.add_row(Text("~", "yellow"), *row)
     return table
+
+
+def _fitted(widths: list[int], keys: int, width: int) -> list[int]:
+    """Widths that fit into the terminal: the difference goes first, then values and names; keys at last.
+
+    >>> _fitted([6, 7, 20, 20, 24], 1, 80), _fitted([6, 7, 20, 20, 24], 1, 60)
+    ([6, 7, 20, 20, 0], [6, 7, 20, 14, 0])
+    """
+    fitted = list(widths)
+    over = sum(fitted) + 1 + _GAP * (len(fitted) + 1) - width
+    order = [(len(fitted) - 1, 0), *((at, _SHORTEST_CELL) for at in range(len(fitted) - 2, keys - 1, -1))]
+    for at, least in [*order, *((at, _SHORTEST_CELL) for at in range(keys))]:
+        taken = max(0, min(over, fitted[at] - least))
+        if at == len(fitted) - 1 and taken:
+            taken = fitted[at]  # half a number says something else
+        fitted[at] -= taken
+        over -= taken
+    return fitted
+
+
+def _changed(old: object, new: object) -> tuple[Text, Text]:
+    """Both values, long ones from shortly before their first difference on."""
+    before, after = cell_text(old), cell_text(new)
+    start = common_start(before, after) - _LEAD
+    if start <= 0 or max(len(before), len(after)) <= _LONGEST_CELL or missing_word(old) or missing_word(new):
+        return _cell(old, "red"), _cell(new, "green")
+    return _cell("…" + before[start:], "red"), _cell("…" + after[start:], "green")
+
+
+def _rules(profile: Event) -> Padding | None:
+    """Blocks of rows, and rules that would hide many changes."""
+    lines = [Text(_plain(words), "dim") for words in profile.get("blocks", ())]
+    for rule in profile.get("suggestions", [])[:_MOST_RULES]:
+        before, flag, after = rule["sentence"].partition(rule["flag"])
+        lines.append(Text(_plain(before), "dim").append(_plain(flag), "cyan").append(_plain(after), "dim"))
+    return Padding(Text("\n").join(lines), (0, 0, 0, 2)) if lines else None
 
 
 def _rows(seen: _Seen, width: int) -> Group | None:
@@ -147,7 +228,7 @@ def _rows(seen: _Seen, width: int) -> Group | None:
     key = seen.key or (["row"] if "row_index" in events[0] else [])
     others = [name for name in seen.columns if name not in key]
     names = _fitting(others, key, events, width)
-    table = _plain_table(*key, *names)
+    table = _plain_table(*key, *names, whole=len(key))
     for event in events:
         style = _STYLE[event["type"]]
         cells = [_cell(event["row"].get(name), style) for name in names]
@@ -188,17 +269,21 @@ def _rest(seen: _Seen, hints: bool) -> Text | None:
     return line
 
 
-def _plain_table(*names: str) -> Table:
+def _plain_table(*names: str, whole: int = 0, longest: int = _LONGEST_CELL) -> Table:
+    """A table without lines; the first `whole` columns are folded where they do not fit, the others cut."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
     table.add_column("", width=1, no_wrap=True)
-    for name in names:
-        table.add_column(Text(_short(name)), no_wrap=True, overflow="ellipsis", max_width=_LONGEST_CELL)
+    for number, name in enumerate(names):
+        if number < whole:
+            table.add_column(Text(_plain(name)), overflow="fold")
+        else:
+            table.add_column(Text(_short(name)), no_wrap=True, overflow="ellipsis", max_width=longest)
     return table
 
 
 def _place(event: Event, key: Sequence[str]) -> list[Text]:
     if "key" in event:
-        return [_cell(event["key"].get(name)) for name in key]
+        return [_key_cell(event["key"].get(name)) for name in key]
     return [Text(str(event.get("row_index", "")))] if key else []
 
 
@@ -211,7 +296,16 @@ def _cell(value: object, style: str = "") -> Text:
     return Text(word, f"italic {style}".strip()) if word is not None else Text(_short(cell_text(value)), style)
 
 
+def _key_cell(value: object) -> Text:
+    return _cell(value) if missing_word(value) is not None else Text(_plain(cell_text(value)))
+
+
 def _short(text: str) -> str:
     """One line without control characters, cut to the width of a column."""
-    plain = "".join(each if each.isprintable() else "␊" if each == "\n" else "·" for each in text[: _LONGEST_CELL * 2])
+    plain = _plain(text[: _LONGEST_CELL * 2])
     return plain if len(plain) <= _LONGEST_CELL else plain[: _LONGEST_CELL - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    """Text without control characters."""
+    return "".join(each if each.isprintable() else "␊" if each == "\n" else "·" for each in text)

@@ -23,7 +23,11 @@ function show() {
   state.page = Math.min(state.page, pages - 1);
   const visible = new Set(found.slice(state.page * PAGE, (state.page + 1) * PAGE));
   for (const each of rows) each.row.hidden = !visible.has(each);
-  document.getElementById("shown").textContent = `${found.length} of ${rows.length} listed`;
+  const shown = document.getElementById("shown");
+  const total = Number(shown.dataset.total || rows.length);
+  const text = number => number.toLocaleString("en");
+  shown.textContent = rows.length < total
+    ? `${text(found.length)} of ${text(total)} (${text(rows.length)} listed)` : `${text(found.length)} of ${text(total)} listed`;
   document.getElementById("page").textContent = `page ${state.page + 1} of ${pages}`;
   document.getElementById("back").disabled = state.page === 0;
   document.getElementById("on").disabled = state.page === pages - 1;

@@ -19,7 +19,6 @@ from driftline.errors import DriftlineError
 from driftline.sinks import environment
 
 PAGE_ROWS = 50
-_SHORT = 24  # characters of a cell that is not broken
 _STATUS = {"not_found": 404, "file_changed": 409}
 _LARGEST_FORM = 1 << 20
 Form = dict[str, list[str]]  # empty fields are left out
@@ -109,13 +108,7 @@ def compile_templates() -> None:
 def _templates() -> Environment:
     templates = environment("driftline.web._console")
     templates.filters.update(bytes=byte_size, timestamp=timestamp, moment=moment, seconds=seconds)
-    templates.tests["short"] = is_short
     return templates
-
-
-def is_short(value: object) -> bool:
-    """Whether a cell stands on one line: a date or a word is not broken."""
-    return len(str(value)) <= _SHORT
 
 
 def byte_size(count: int) -> str:

@@ -129,6 +129,7 @@ class Result:
     seconds: float
     engine: str
     stats: dict[str, Any]
+    profile: dict[str, Any] = field(default_factory=dict)  # the kinds of change
 
 
 class Results:
@@ -163,7 +164,7 @@ class Results:
                 result.write(folder / "events.jsonl")
             seconds = round(time.monotonic() - began, 3)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            kept = Result(job.id, wanted, now, seconds, "local", dict(result.stats))
+            kept = Result(job.id, wanted, now, seconds, "local", dict(result.stats), result.profile().to_dict())
             with atomic_write(folder / "meta.json") as out:
                 out.write(json.dumps(asdict(kept), ensure_ascii=False).encode())
         except BaseException:
