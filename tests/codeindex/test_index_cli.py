@@ -104,8 +104,10 @@ def test_wrong_usage_is_json_too(call: Any, asked: tuple[str, ...], wrong: tuple
     assert call("compute", *REFS, *wrong)[1] == ""
 
 
-def test_the_cache_root_is_asked_for(call: Any) -> None:
-    assert json.loads(call("list", "--json", root=False)[1])["code"] == "INVALID_REQUEST"
+def test_without_a_cache_root_it_is_that_of_the_repository_here(call: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = json.loads(call("list", "--json", root=False)[1])
+    assert (answer["code"], "git cannot read the repository" in answer["message"]) == ("INVALID_REQUEST", True)
     assert json.loads(call(*REFS, "--json", root=False)[1])["code"] == "INVALID_REQUEST"
 
 

@@ -16,7 +16,7 @@ from driftline import codeindex
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
 from driftline.codeindex._build import build as building
-from driftline.codeindex._storage import TreeEntry
+from driftline.codeindex._git import TreeEntry
 from driftline.errors import DriftlineError
 from support.processes import run_process
 from support.repositories import ENVIRONMENT, git, make_repository

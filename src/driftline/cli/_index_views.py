@@ -164,8 +164,6 @@ def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
     """The registry of a cache root, or of a repository's default one."""
     from driftline.codeindex import CacheRoot, Registry
 
-    if not cache_root and not repo:
-        raise IndexRefError("--cache-root or --repo is needed")
     return Registry(CacheRoot(cache_root or _root_of(repo or ".")))
 
 

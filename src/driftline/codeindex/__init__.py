@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from driftline.codeindex._diff.files import IndexEvent as IndexEvent
     from driftline.codeindex._diff.modes import diff_mode as diff_mode
+    from driftline.codeindex._git import GitRepository as GitRepository
     from driftline.codeindex._options import (
         V2 as V2,
         DiffOptions as DiffOptions,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
         run_many as run_many,
     )
     from driftline.codeindex._registry.registry import Registry as Registry
-    from driftline.codeindex._storage import CacheRoot as CacheRoot, GitRepository as GitRepository
+    from driftline.codeindex._storage import CacheRoot as CacheRoot
     from driftline.codeindex._view import (
         ReviewSource as ReviewSource,
         Section as Section,

@@ -80,7 +80,7 @@ class DiffOptions:
 
 def kind_of(kind: str | None, refs: Iterable[str]) -> str | None:
     """The kind of diff: as asked for, else semantic-v2 between two git revisions, else semantic-v1."""
-    between_git = all(str(ref).strip().lower().startswith("git:") for ref in refs)
+    between_git = all(str(ref).strip().lower().startswith(("git:", "worktree", "staged")) for ref in refs)
     return kind or (V2 if between_git else None)
 
 

@@ -13,9 +13,10 @@ from itertools import islice
 
 from driftline.codeindex._diff.diff import IndexDiff
 from driftline.codeindex._diff.files import IndexEvent
+from driftline.codeindex._git import GitRepository
 from driftline.codeindex._options import V2
 from driftline.codeindex._registry.keep import Pruned
-from driftline.codeindex._storage import GitRepository, event_line
+from driftline.codeindex._storage import event_line
 from driftline.core import JsonObject, StrPath
 from driftline.errors import IndexRefError
 
@@ -23,6 +24,7 @@ _MARKDOWN_EVENTS = 100
 _MARKDOWN_LINES = 60
 _MAX_BODIES = 1000
 _CONTEXT = 3
+_MOST_UNREAD = 5
 _COUNTED = ("files", "chunks", "relations")
 _EDGE_VERBS = {"edgesAdded": "added", "edgesRemoved": "removed"}
 _VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
@@ -45,9 +47,23 @@ def summary_lines(result: IndexDiff) -> Iterator[str]:
             yield f"{mode}: chunks were skipped ({counts['limits']['reason']})"
     if summary["truncated"]:
         yield f"events were cut, {summary['totalEvents']} in all ({summary['truncatedReason']})"
+    yield from unread_lines(result.events)
     skipped = sum(summary["skippedRows"].values())
     if skipped:
         yield f"{skipped} rows without a file were skipped"
+
+
+def unread_lines(events: Iterable[IndexEvent]) -> Iterator[str]:
+    """Changed files whose definitions are not known, or not surely."""
+    found = []
+    for event in events:
+        sides = [event.get(side) or {} for side in ("before", "after")] if event["kind"].startswith("file.") else []
+        state = next((side["state"] for side in reversed(sides) if side.get("state")), None)
+        if state is not None:
+            found.append(f"{event['file']} ({state})")
+    if found:
+        more = f" and {len(found) - _MOST_UNREAD} more" if len(found) > _MOST_UNREAD else ""
+        yield f"not read, or not surely: {', '.join(found[:_MOST_UNREAD])}{more}"
 
 
 def diff_markdown(result: IndexDiff) -> str:
@@ -117,6 +133,8 @@ def pruned_lines(pruned: Pruned) -> Iterator[str]:
         yield f"{verb} {name}"
     for name in pruned.orphans:
         yield f"{verb} orphan {name}"
+    for name in pruned.builds:
+        yield f"{verb} build {name}"
     yield "1 diff stays" if pruned.kept == 1 else f"{pruned.kept} diffs stay"
 
 
@@ -153,8 +171,8 @@ class ReviewSource:
         changed = [event for event in listed if _has_body(event)][:_MAX_BODIES]
         wanted = {(side, event[side]["file"]) for event in changed for side in ("before", "after")} & hashes.keys()
         keys = sorted(wanted)
-        contents = repository.blobs(hashes[key] for key in keys)
-        self.blobs = dict(zip(keys, contents, strict=True))
+        contents = repository.contents([(hashes[key], key[1]) for key in keys])
+        self.blobs = {key: blob for key, blob in zip(keys, contents, strict=True) if blob is not None}
 
     def text(self, event: IndexEvent, side: str) -> str | None:
         """The complete lines of a definition."""

@@ -40,15 +40,21 @@ def index() -> None:
 
 _DIFF_EPILOG = """\b
 Examples:
-  driftline index diff git:v1.0 git:HEAD
-  driftline index diff git:main git:HEAD --format markdown --exit-code
+  driftline index diff
+  driftline index diff --staged
+  driftline index diff v1.0 HEAD -- src/app
+  driftline index diff main...HEAD --format markdown --exit-code
   driftline index diff git:v1.0 git:v2.0 --repo ../project -o review.html
   driftline index diff build:b1 latest --cache-root .cache/myrepo --format json
   driftline index diff --from path:old --to path:new --modes code,prose --format jsonl --compact
   driftline index diff snap:snap-1 latest --cache-root .cache/a --cache-root .cache/b --exit-code
 
-A side is git:<revision> of the repository --repo (which is indexed where that was not done yet), or an index that is
-there: latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>.
+Without sides: HEAD and the working tree, files that git does not know yet included; with --staged what is staged. One
+revision: it and the working tree. A..B: two revisions; A...B: B and the commit at which it parted from A.
+
+A side is a revision of the repository --repo (git:<revision> where it could be something else; it is indexed where that
+was not done yet), worktree, staged, or an index that is there: latest, build:<id>, snap:<id>, tag:<tag> or
+path:<directory>.
 
 JSON, JSONL and Markdown go to stdout, human text to stderr. Diffs of path: references are not persisted unless
 --persist-unsafe is given; then only a hash of the path is.
@@ -57,22 +63,55 @@ Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
 """
 
 
+_STATES = ("latest", "worktree", "staged")
+_PREFIXES = ("build", "snap", "tag", "path", "git")
+
+
 class TwoSidesCommand(AnsweringCommand):
-    """Takes both sides as options or, shorter, as two words."""
+    """Takes both sides as options or, shorter, as words like those of `git diff`; paths stand behind `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the two words where the options would be."""
-        rest = super().parse_args(ctx, args)
-        refs = ctx.params.pop("refs", ())
-        if refs and (len(refs) != 2 or ctx.params["from_ref"] or ctx.params["to_ref"]):
-            raise click.UsageError("write two references, or --from and --to", ctx)
-        if refs:
-            ctx.params["from_ref"], ctx.params["to_ref"] = refs
+        """Put the words where the options would be."""
+        words, paths = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+        rest = super().parse_args(ctx, words)
+        refs, staged = ctx.params.pop("refs", ()), ctx.params.pop("staged", False)
+        given = [name for name in ("from_ref", "to_ref") if ctx.params[name]]
+        if (refs and given) or len(refs) > 2 or (staged and len(refs) > 1):
+            raise click.UsageError("write at most two references, or --from and --to", ctx)
+        if not given:
+            ctx.params["from_ref"], ctx.params["to_ref"] = _sides(refs, staged, ctx.params.get("repo") or ".")
+        if "paths" in ctx.params:
+            ctx.params["paths"] = tuple(paths)
+        elif paths:
+            raise click.UsageError("this command takes no paths: use --only", ctx)
         return rest
 
 
-@click.command("diff", cls=TwoSidesCommand, epilog=_DIFF_EPILOG, no_args_is_help=True)
-@click.argument("refs", nargs=-1, metavar="[FROM TO]")
+def _sides(refs: tuple[str, ...], staged: bool, repo: str) -> tuple[str, str]:
+    """Both sides of a comparison, from no, one or two words."""
+    newest = "staged" if staged else "worktree"
+    if len(refs) != 1 or ":" in refs[0].replace(":/", "") or ".." not in refs[0]:
+        return _reference(refs[0] if refs else "HEAD"), _reference(refs[1]) if len(refs) > 1 else newest
+    three = "..." in refs[0]
+    before, _, after = (word.strip() or "HEAD" for word in refs[0].partition("..." if three else ".."))
+    if three:
+        from driftline.codeindex import GitRepository
+
+        before = GitRepository(repo).merge_base(before, after)
+    return f"git:{before}", f"git:{after}"
+
+
+def _reference(word: str) -> str:
+    """A bare revision is one of git."""
+    plain = word.strip().lower()
+    known = plain in _STATES or plain.partition(":")[0] in _PREFIXES or plain.startswith(("/", ".", "~"))
+    return word if known else f"git:{word}"
+
+
+@click.command("diff", cls=TwoSidesCommand, epilog=_DIFF_EPILOG)
+@click.argument("refs", nargs=-1, metavar="[FROM [TO] | FROM..TO] [-- PATHS]")
+@click.option("--staged", is_flag=True, help="The side after is what is staged, not the working tree.")
+@click.option("--paths", "paths", hidden=True, multiple=True)
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
 @repo_option
@@ -100,7 +139,8 @@ class TwoSidesCommand(AnsweringCommand):
 @click.option("--persist/--no-persist", default=True, help="Keep the diff in the registry. Default: yes.")
 @click.option("--persist-unsafe", is_flag=True, help="Persist diffs of path: references too (redacted).")
 @click.option("--allow-mismatch", is_flag=True, help="Compare builds made with different configurations.")
-@click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
+@click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
+@click.option("--fetch-missing", is_flag=True, help="Fetch what a partial clone lacks, in one go.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @engine_options
@@ -123,7 +163,7 @@ def index_diff(
     from driftline.codeindex import IndexDiffJob, name_repositories
 
     if not from_ref or not to_ref:
-        raise IndexRefError("--from and --to are both needed")
+        raise IndexRefError("--from and --to are both needed, or neither")
     # The variable names one directory; click would split it at blanks.
     variable = os.environ.get(CACHE_ROOT_VARIABLE)
     roots: tuple[str | None, ...] = cache_roots or (variable or None,)
@@ -136,7 +176,7 @@ def index_diff(
         return ERROR if failed else DIFFERENT if exit_code and changed else SAME
     kept = _compute_one(jobs[0], engine, master)
     facts = {"persisted": kept.persisted, "reused": kept.reused}
-    repo = (jobs[0].repo or ".") if from_ref.strip().lower().startswith("git:") else None
+    repo = (jobs[0].repo or ".") if from_ref.strip().lower().startswith(("git:", "worktree", "staged")) else None
     print_diff(kept.result, format_name, compact, facts, with_events=with_events, repo=repo)
     if kept.note and format_name == "text":
         say_lines([kept.note])
@@ -150,7 +190,7 @@ def _compute_one(job: IndexDiffJob, engine: str, master: str | None) -> KeptDiff
         request, cache = job.prepare(tracker)
     chosen = tell_choice(engine, choose_engine(request, engine, master))
     with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
-        return compute(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)
+        return job.shown(compute(request, cache, job.keeping, scheduler=scheduler, tracker=tracker))
 
 
 def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
@@ -188,8 +228,9 @@ Reads git objects only, never a checkout; only blobs that no earlier build knows
 """
 _API_EPILOG = """\b
 Examples:
-  driftline index api git:v1.0 git:HEAD
-  driftline index api --from git:origin/main --to git:HEAD --exit-code --format markdown
+  driftline index api
+  driftline index api v1.0 HEAD
+  driftline index api origin/main...HEAD --exit-code --format markdown
 
 Compared are the names that a caller can write; each difference is a rule of level major, minor or patch. What could
 not be read or judged is unknown, never removed. Breaks that are listed in .driftline/api-accepted.toml do not fail.
@@ -258,7 +299,8 @@ def _lines(built: Built) -> Iterator[str]:
 
 
 @click.command("api", cls=TwoSidesCommand, epilog=_API_EPILOG)
-@click.argument("refs", nargs=-1, metavar="[FROM TO]")
+@click.argument("refs", nargs=-1, metavar="[FROM [TO] | FROM..TO]")
+@click.option("--staged", is_flag=True, help="The side after is what is staged, not the working tree.")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when something breaks.")
@@ -290,7 +332,7 @@ def api(
     from driftline.codeindex import api as compare, report_github, report_lines, report_markdown
 
     if not from_ref or not to_ref:
-        raise IndexRefError("--from and --to are both needed")
+        raise IndexRefError("--from and --to are both needed, or neither")
     with progress_bar() as tracker:
         report = compare(from_ref, to_ref, cache_root, repo=repo, only=only, tracker=tracker)
     if write_accepted:
@@ -385,8 +427,9 @@ def list_diffs(
 @click.command("prune", cls=AnsweringCommand, epilog=_PRUNE_EPILOG)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
+@click.option("--max-builds", default="20", show_default=True, metavar="N", help="Keep the newest N builds.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
+@click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
 @cache_root_option
 @repo_option
 @output_options()
@@ -395,6 +438,7 @@ def prune_diffs(
     *,
     max_diffs: str,
     retain_days: str,
+    max_builds: str,
     dry_run: bool,
     wait_ms: str,
     cache_root: str | None,
@@ -402,12 +446,19 @@ def prune_diffs(
     format_name: str,
     compact: bool,
 ) -> int:
-    """Remove old diffs and orphan directories; a diff stays if it is among the newest or young enough."""
+    """Remove old diffs and builds, and what killed processes left; the newest and the young diffs stay."""
     from driftline.codeindex import prune, pruned_lines, whole_number
 
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
     registry = open_registry(cache_root, repo)
-    pruned = prune(registry, max_diffs=max_diffs, retain_days=retain_days, dry_run=dry_run, wait_ms=wait)
+    pruned = prune(
+        registry,
+        max_diffs=max_diffs,
+        retain_days=retain_days,
+        max_builds=max_builds,
+        dry_run=dry_run,
+        wait_ms=wait,
+    )
     if format_name == "text":
         say_lines(pruned_lines(pruned))
     elif format_name == "markdown":

@@ -26,31 +26,25 @@ from driftline.codeindex._api.model import SURFACE_RULES
 from driftline.codeindex._api.rules import rules_digest
 from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
 from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
-from driftline.codeindex._storage import (
-    CacheRoot,
-    GitRepository,
-    TreeEntry,
-    exists,
-    index_lock,
-    is_directory,
-    read_object,
-)
+from driftline.codeindex._git import MAX_BLOB_BYTES, GitRepository, TreeEntry, TreeState
+from driftline.codeindex._storage import CacheRoot, exists, index_lock, is_directory, read_object
 from driftline.core import (
     JsonObject,
     Tracker,
     WorkerContext,
     canonical_json,
+    exclusive_lock,
     no_progress,
     sha1_hex,
     write_atomically,
 )
 from driftline.errors import IndexRefError
 
-_Batch = list[tuple[TreeEntry, str, bytes]]
+_Batch = list[tuple[TreeEntry, str, bytes | None]]
 
 INDEX_FORMAT = "driftline-index-3"
 MODES = ("code", "prose")
-MAX_BLOB_BYTES = 1_000_000
+GIT_BUILD = re.compile(r"git-[0-9a-f]{12}-[0-9a-f]{8}")
 
 _FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
 _BATCH_BYTES = 1 << 20
@@ -159,7 +153,8 @@ def build_index(
     tracker: Tracker | None = None,
 ) -> Built:
     """The build of a revision's tree: the one that is there, or a new one; `current` makes it the latest."""
-    tree_id, configuration = repository.tree_id(revision), config_hash()
+    state, configuration = repository.state(revision), config_hash()
+    tree_id = state.tree_id
     build_id = f"git-{tree_id[:12]}-{configuration[:8]}"
     place = f"builds/{build_id}"
     root = cache.inside(place, place)
@@ -167,7 +162,8 @@ def build_index(
     if result is None:
         past = None if force else newest_build(root.parent, configuration, MODES)
         result = Built(build_id, tree_id, root)
-        _build_anew(repository, cache, result, configuration, past, wait_ms, tracker or no_progress())
+        writing = _Writing(repository, state, result, past, configuration, tracker or no_progress())
+        _build_anew(writing, cache, wait_ms, force=force)
     if current:
         with index_lock(cache, wait_ms):
             content = {"buildId": build_id, "buildRoot": place}
@@ -187,29 +183,49 @@ def _existing(root: Path, place: str, build_id: str, tree_id: str, configuration
     return Built(build_id, tree_id, root, reused=True, **{name: known[name] for name in _COUNTED if name in known})
 
 
-def _build_anew(
-    repository: GitRepository,
-    cache: CacheRoot,
-    result: Built,
-    configuration: str,
-    past: PastBuild | None,
-    wait_ms: int,
-    tracker: Tracker,
-) -> None:
-    """Written aside and renamed into place under the lock: a build is whole or not there."""
+class _Writing(NamedTuple):
+    """What a new build is made from."""
+
+    repository: GitRepository
+    state: TreeState
+    result: Built
+    past: PastBuild | None
+    configuration: str
+    tracker: Tracker
+
+
+def _build_anew(writing: _Writing, cache: CacheRoot, wait_ms: int, *, force: bool) -> None:
+    """Written aside and renamed into place under the lock: a build is whole or not there.
+
+    Where another process was faster, its build stays, for a third one may read it.
+    """
+    result = writing.result
     builds = result.root.parent
     builds.mkdir(parents=True, exist_ok=True)
     folder = builds / f".{result.build_id}.{secrets.token_hex(4)}.tmp"
+    old = folder.with_suffix(".old.tmp")
     # NumPy and the parsers are loaded while git lists the tree; most builds have something to parse.
     Thread(target=_load_extraction, daemon=True).start()
-    try:
-        _write_build(repository, folder, result, past, configuration, tracker)
-        with index_lock(cache, wait_ms):
-            if result.root.exists():
-                shutil.rmtree(result.root)
-            os.rename(folder, result.root)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    # By its lock a prune knows whether the process that writes a folder is still there.
+    with exclusive_lock(writer_lock(folder), scope="index-build", wait_seconds=wait_ms / 1000):
+        try:
+            _write_build(writing, folder)
+            with index_lock(cache, wait_ms):
+                place = f"builds/{result.build_id}"
+                there = _existing(result.root, place, result.build_id, result.tree_id, writing.configuration)
+                if there is not None and not force:
+                    return
+                if result.root.exists():
+                    os.rename(result.root, old)
+                os.rename(folder, result.root)
+        finally:
+            for left in (folder, old):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def writer_lock(folder: Path) -> Path:
+    """The lock of the process that writes a temporary folder."""
+    return folder.with_suffix(".lock")
 
 
 def _load_extraction() -> None:
@@ -217,18 +233,12 @@ def _load_extraction() -> None:
         import_module("driftline.codeindex._build.extract")
 
 
-def _write_build(
-    repository: GitRepository,
-    folder: Path,
-    result: Built,
-    past: PastBuild | None,
-    configuration: str,
-    tracker: Tracker,
-) -> None:
-    files = sorted((_classified(entry) for entry in repository.entries(result.tree_id)), key=lambda file: file.path)
+def _write_build(writing: _Writing, folder: Path) -> None:
+    _, state, result, past, configuration, tracker = writing
+    files = sorted((_classified(entry) for entry in state.entries()), key=lambda file: file.path)
     writers = {mode: IndexWriter(folder, mode, result.build_id, configuration) for mode in MODES}
     with tracker.phase("build the index", total=len(files), unit="items"):
-        for group, rows in _groups_with_rows(repository, files, past, result):
+        for group, rows in _groups_with_rows(writing, files):
             writer = writers[group.mode]
             if rows is not None:
                 writer.add(group.key, rows)
@@ -242,14 +252,14 @@ def _write_build(
     result.parse_errors = sum(writer.parse_errors for writer in writers.values())
     skipped = [reason for writer in writers.values() for reason in writer.skipped]
     result.skipped = {reason: skipped.count(reason) for reason in sorted(set(skipped))}
-    state = {
+    facts = {
         "buildId": result.build_id,
         "configHash": configuration,
         "treeId": result.tree_id,
         "tool": {"name": "driftline", "version": INDEX_FORMAT},
         "counts": {name: getattr(result, name) for name in _COUNTED},
     }
-    (folder / "build_state.json").write_bytes(msgspec.json.encode(state) + b"\n")
+    (folder / "build_state.json").write_bytes(msgspec.json.encode(facts) + b"\n")
 
 
 def _classified(entry: TreeEntry) -> IndexedFile:
@@ -263,6 +273,8 @@ def _reason_to_skip(entry: TreeEntry) -> str | None:
         return "symlink"
     if entry.mode == "160000":
         return "submodule"
+    if entry.missing:
+        return "missing"
     if _VENDORED.search(entry.path):
         return "vendored"
     if _GENERATED_NAME.search(entry.path):
@@ -299,16 +311,17 @@ def _grouped(files: Iterable[IndexedFile]) -> Iterator[_Group]:
 
 
 def _groups_with_rows(
-    repository: GitRepository, files: Sequence[IndexedFile], past: PastBuild | None, result: Built
+    writing: _Writing, files: Sequence[IndexedFile]
 ) -> Iterator[tuple[_Group, list[FileRows] | None]]:
     """Every group with its rows; None for the rows of a group that the past build has as it is."""
+    past = writing.past
     groups = list(_grouped(files))
     changed = {group.key for group in groups if past is None or group.key not in past.modes[group.mode].by_key}
     known = past.blob_paths if past is not None and changed else {}
     looked_at = [file for group in groups if group.key in changed for file in group.files]
     fresh = [file for file in looked_at if _is_to_parse(file) and file.blob_key not in known]
-    result.parsed = len({file.blob_key for file in fresh})
-    parsed = _parsed(repository, fresh)
+    writing.result.parsed = len({file.blob_key for file in fresh})
+    parsed = _parsed(writing, fresh)
     for group in groups:
         rows = [_rows_of(file, past, known, parsed) for file in group.files] if group.key in changed else None
         yield group, rows
@@ -338,9 +351,9 @@ def _rows_of(
     return facts
 
 
-def _parsed(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator[FileRows]:
+def _parsed(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[FileRows]:
     """The rows of new files, in their order; many of them are parsed in processes."""
-    batches = _batches(repository, files)
+    batches = _batches(writing, files)
     if sum(file.entry.size or 0 for file in files) < _SPAWN_FROM_BYTES or (os.cpu_count() or 1) < 2:
         for batch in batches:
             yield from parse_batch(batch)
@@ -355,14 +368,18 @@ def _parsed(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator
             yield from future.result()
 
 
-def _batches(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator[_Batch]:
+def _batches(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[_Batch]:
     batch: _Batch = []
     size = 0
-    blobs = repository.blobs(file.entry.object_id for file in files) if files else iter(())
-    for file, blob in zip(files, blobs, strict=True):
+    given = writing.state.contents
+    stored = [file.entry.object_id for file in files if file.entry.object_id not in given]
+    blobs = writing.repository.blobs(stored) if stored else iter(())
+    for file in files:
         assert file.language is not None
+        name = file.entry.object_id
+        blob = given[name] if name in given else next(blobs)
         batch.append((file.entry, file.language.name, blob))
-        size += len(blob)
+        size += len(blob or b"")
         if size >= _BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -373,12 +390,16 @@ def _batches(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterato
 def parse_batch(batch: _Batch) -> list[FileRows]:
     """Rows of files, compressed as the index holds them: what a worker process does."""
     rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
-    readable = [(row, part) for row, part in zip(rows, batch, strict=True) if row.skipped is None]
+    readable = [
+        (row, language, blob)
+        for row, (_, language, blob) in zip(rows, batch, strict=True)
+        if row.skipped is None and blob is not None
+    ]
     if readable:
         from driftline.codeindex._build.extract import extract_all  # NumPy and the parsers, which only new blobs need
 
-        found = extract_all((language, blob) for _, (_, language, blob) in readable)
-        for (row, _), extracted in zip(readable, found, strict=True):
+        found = extract_all((language, blob) for _, language, blob in readable)
+        for (row, _, _), extracted in zip(readable, found, strict=True):
             row.parse_error = extracted.parse_error
             row.put_imports(extracted.imports)
             row.put_facts(extracted.facts)
@@ -386,7 +407,9 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
     return rows
 
 
-def _unreadable(blob: bytes) -> str | None:
+def _unreadable(blob: bytes | None) -> str | None:
+    if blob is None:
+        return "missing"
     if b"\0" in blob[:8192]:
         return "binary"
     return "generated" if _GENERATED_TEXT.search(blob[:2048]) else None

@@ -21,7 +21,8 @@ from driftline.codeindex._api.model import FileFacts
 from driftline.codeindex._build.definitions import path_is_public
 from driftline.codeindex._read.artifacts import inside
 from driftline.codeindex._read.resolve import IndexDir
-from driftline.codeindex._storage import TreeEntry, exists, read_bytes, read_object
+from driftline.codeindex._git import TreeEntry
+from driftline.codeindex._storage import exists, read_bytes, read_object
 from driftline.core import sha1_hex
 from driftline.errors import IndexRefError
 

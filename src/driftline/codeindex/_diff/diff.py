@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
 from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._diff.modes import ModeDiff, diff_mode
+from driftline.codeindex._git import STAGED, WORKING_TREE, GitRepository
 from driftline.codeindex._options import DiffOptions, canonical_inputs, diff_id, kind_of
 from driftline.codeindex._read.resolve import (
     IndexDir,
@@ -23,7 +25,7 @@ from driftline.codeindex._read.resolve import (
     resolve,
     resolve_tree,
 )
-from driftline.codeindex._storage import CacheRoot, GitRepository, compact_json
+from driftline.codeindex._storage import CacheRoot, compact_json
 from driftline.core import DiffMembers, JsonObject, Tracker, no_progress
 
 if TYPE_CHECKING:
@@ -127,6 +129,11 @@ class DiffRequest:
         return canonical_inputs(self.before, self.after, self.options)
 
     @property
+    def is_uncommitted(self) -> bool:
+        """Whether a side is a state of the checkout."""
+        return bool({self.before.label, self.after.label} & {WORKING_TREE, STAGED})
+
+    @property
     def has_path_refs(self) -> bool:
         """Whether a side is named by a path, which is not persisted unless asked for explicitly."""
         return "path" in (self.before.ref.kind, self.after.ref.kind)
@@ -171,15 +178,24 @@ def prepare(
     *,
     repo: str | os.PathLike[str] | None = None,
     allow_mismatch: bool = False,
+    fetch_missing: bool = False,
+    wait_ms: int = 10_000,
     tracker: Tracker | None = None,
 ) -> DiffRequest:
-    """Parse and resolve both references; git revisions that have no build yet get one."""
+    """Parse and resolve both references; git revisions that have no build yet get one.
+
+    `fetch_missing` fetches what a partial clone lacks, in one go; else such files are told as not read.
+    """
     refs = [ref if isinstance(ref, IndexRef) else parse_ref(ref) for ref in (from_ref, to_ref)]
-    repository = GitRepository(repo or ".") if any(ref.kind == "git" for ref in refs) else None
+    repository = GitRepository(repo or ".") if any(ref.is_of_git for ref in refs) else None
+    if fetch_missing and repository is not None:
+        for ref in refs:
+            if ref.kind == "git":
+                repository.fetch_missing(repository.tree_id(ref.value))
     cache = _cache(cache_root, repository)
     before, after = (
-        _resolve_git(ref, repository, cache, options.modes, tracker)
-        if repository is not None and cache is not None and ref.kind == "git"
+        _resolve_git(ref, repository, cache, options.modes, wait_ms, tracker)
+        if repository is not None and cache is not None and ref.is_of_git
         else resolve(ref, cache, options.modes)
         for ref in refs
     )
@@ -197,10 +213,16 @@ def _cache(cache_root: str | os.PathLike[str] | CacheRoot | None, repository: Gi
 
 
 def _resolve_git(
-    ref: IndexRef, repository: GitRepository, cache: CacheRoot, modes: Sequence[str], tracker: Tracker | None
+    ref: IndexRef,
+    repository: GitRepository,
+    cache: CacheRoot,
+    modes: Sequence[str],
+    wait_ms: int,
+    tracker: Tracker | None,
 ) -> ResolvedRef:
-    built = build_index(repository, ref.value, cache, tracker=tracker)
-    return resolve_tree(built.tree_id, built.root, cache, modes, ref.value)
+    state = {"worktree": WORKING_TREE, "staged": STAGED}.get(ref.kind, ref.value)
+    built = build_index(repository, state, cache, wait_ms=wait_ms, tracker=tracker)
+    return resolve_tree(built.tree_id, built.root, cache, modes, state)
 
 
 def run(
@@ -222,6 +244,34 @@ def run(
     labels = (request.before.label, request.after.label)
     summary = _summary(identifier, inputs, modes, options, created_at or timestamp(), labels)
     return IndexDiff(identifier, inputs, summary, events, modes, request.repository)
+
+
+def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:
+    """A result with the events of some paths; counts are those of what is left."""
+    if not paths:
+        return result
+    wanted = [os.path.normpath(path) for path in paths]
+    events = [event for event in result.events if any(_is_at(event, path) for path in wanted)]
+    kinds = Counter((event["mode"], event["kind"]) for event in events)
+    modes = {
+        mode: {
+            "files": {kind: kinds[mode, f"file.{kind}"] for kind in counts["files"]},
+            "chunks": {kind: kinds[mode, f"chunk.{kind}"] for kind in counts["chunks"]},
+            "relations": {
+                "edgesAdded": kinds[mode, "relation.added"],
+                "edgesRemoved": kinds[mode, "relation.removed"],
+            },
+            "limits": counts["limits"],
+        }
+        for mode, counts in result.summary["modesSummary"].items()
+    }
+    return replace(result, events=events, summary=result.summary | {"modesSummary": modes, "totalEvents": len(events)})
+
+
+def _is_at(event: IndexEvent, wanted: str) -> bool:
+    sides = [event.get(side) or {} for side in ("before", "after")]
+    files = {event.get("file"), *(side.get("file") for side in sides)}
+    return wanted == "." or any(file == wanted or str(file).startswith(f"{wanted}/") for file in files if file)
 
 
 def cut(result: IndexDiff, max_events: int) -> IndexDiff:

@@ -30,16 +30,20 @@ class FileEntry(msgspec.Struct, frozen=True):
     hash: str | None = None
     size: Number | None = None
     ext: str | None = None
+    # Why its definitions are not known, or not surely: the reason it was not read, or `unparsed`.
+    state: str | None = None
 
     @classmethod
     def from_dict(cls, record: JsonObject) -> FileEntry:
         """The entry in a row of `file_meta` or in an event."""
         size = number_or_none(record.get("size"))
-        return cls(record["file"], text_or_none(record.get("hash")), size, text_or_none(record.get("ext")))
+        texts = [text_or_none(record.get(name)) for name in ("hash", "ext", "state")]
+        return cls(record["file"], texts[0], size, texts[1], texts[2])
 
     def to_dict(self) -> JsonObject:
         """The entry as events carry it."""
-        return {"file": self.file, "hash": self.hash, "size": self.size, "ext": self.ext}
+        entry: JsonObject = {"file": self.file, "hash": self.hash, "size": self.size, "ext": self.ext}
+        return entry if self.state is None else {**entry, "state": self.state}
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
+from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, FileRow, built_index
 from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
 from driftline.codeindex._diff.files import (
     FileChange,
@@ -407,7 +407,10 @@ class SymbolDiff:
         built = self.built[side]
         if built is None:
             return file_table(all_rows(self._artifact(side, FILE_META)))
-        return FileTable({row.file: FileEntry(row.file, row.hash, row.size, row.ext or None) for row in built.files})
+        return FileTable({
+            row.file: FileEntry(row.file, row.hash, row.size, row.ext or None, row.skipped or _parse_state(row))
+            for row in built.files
+        })  # fmt: skip
 
     def _read_symbols(self, tracker: Tracker) -> None:
         old = [change.before.file for change in self.changes if change.before and not _same_content(change)]
@@ -518,6 +521,10 @@ class SymbolDiff:
         selector = FileSelector(frozenset(wanted), {})
         rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector) if wanted else ()
         return {path: file_imports(row) for path, row in rows}
+
+
+def _parse_state(row: FileRow) -> str | None:
+    return "unparsed" if row.parseError else None
 
 
 def _verdict(move: _Move) -> str:

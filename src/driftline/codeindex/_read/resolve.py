@@ -22,7 +22,7 @@ from driftline.codeindex._storage import CacheRoot, exists, is_directory, read_o
 from driftline.core import JsonObject, canonical_json, sha1_hex
 from driftline.errors import IndexRefError
 
-RefKind = Literal["latest", "build", "snapshot", "tag", "path", "git"]
+RefKind = Literal["latest", "worktree", "staged", "build", "snapshot", "tag", "path", "git"]
 
 REDACTED_PATH = "path:<redacted>"
 
@@ -39,7 +39,8 @@ _FORMS: dict[str, tuple[RefKind, re.Pattern[str]]] = {
     "git": ("git", re.compile(r"[^\x00-\x1f]*[^\x00-\x20][^\x00-\x1f]*")),
 }
 _PREFIX_OF: dict[RefKind, str] = {kind: prefix for prefix, (kind, _) in _FORMS.items()}
-_KNOWN_FORMS = "git:<revision>, latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>"
+_WORDS: tuple[RefKind, ...] = ("latest", "worktree", "staged")
+_KNOWN_FORMS = "git:<revision>, worktree, staged, latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>"
 
 # What JavaScript's `trim` removes; Python's `strip` differs at U+FEFF, U+0085 and U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -55,7 +56,12 @@ class IndexRef:
     @property
     def canonical(self) -> str:
         """The one way to write this reference; a path is kept as given, so this form is for memory only."""
-        return "latest" if self.kind == "latest" else f"{_PREFIX_OF[self.kind]}:{self.value}"
+        return f"{_PREFIX_OF[self.kind]}:{self.value}" if self.kind in _PREFIX_OF else self.kind
+
+    @property
+    def is_of_git(self) -> bool:
+        """Whether it names a state of a git repository."""
+        return self.kind in ("git", "worktree", "staged")
 
     @property
     def shown(self) -> str:
@@ -68,8 +74,9 @@ def parse_ref(text: str) -> IndexRef:
     if not isinstance(text, str):
         raise IndexRefError(f"an index reference is a text: {_KNOWN_FORMS}")
     trimmed = text.strip(_WHITE_SPACE)
-    if trimmed.lower() == "latest":
-        return IndexRef("latest")
+    for word in _WORDS:
+        if trimmed.lower() == word:
+            return IndexRef(word)
     prefix, colon, value = trimmed.partition(":")
     form = _FORMS.get(prefix.lower()) if colon else None
     if form is None:
@@ -132,7 +139,7 @@ def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> Res
     """Find the directories of `ref` for the given modes."""
     if ref.kind == "path":
         return _resolve_path(ref, modes)
-    if ref.kind == "git":
+    if ref.is_of_git:
         raise IndexRefError(f"{ref.canonical} needs a repository (--repo)")
     if cache is None:
         raise IndexRefError(f"{ref.canonical} needs a cache root (--cache-root)")

@@ -200,6 +200,7 @@ class FileEntry(Closed):
     hash: str | None
     size: Number | None
     ext: str | None
+    state: str | UnsetType = UNSET
 
 
 class Range(Closed):

@@ -12,22 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, ModeScheduler, cut, prepare, run
+from driftline.codeindex._build.build import GIT_BUILD, writer_lock
+from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, ModeScheduler, cut, only_below, prepare, run
 from driftline.codeindex._diff.modes import diff_mode
 from driftline.codeindex._options import DiffOptions, diff_id, kind_of, whole_number
 from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_pieces, stored_bytes
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
-from driftline.codeindex._storage import CacheRoot, explain, names_in
+from driftline.codeindex._storage import CacheRoot, explain, names_in, read_object
 from driftline.core import (
     EngineChoice,
     JsonObject,
     Tracker,
     WorkerContext,
     choose_engine as choose_by_size,
+    exclusive_lock,
     no_progress,
 )
-from driftline.errors import DriftlineError, IndexRefError
+from driftline.errors import DriftlineError, IndexRefError, LockedError
 
 PATHS_ARE_NOT_PERSISTED = "path references are not persisted (--persist-unsafe persists them, redacted)"
 
@@ -48,10 +50,12 @@ class Keeping:
 
     persist: bool = True
     persist_unsafe: bool = False
-    wait_ms: int = 0
+    wait_ms: int = 10_000
 
     def allows(self, request: DiffRequest) -> bool:
-        """For path references only `persist_unsafe` is enough."""
+        """For path references only `persist_unsafe` is enough; a state that no commit has is gone soon."""
+        if request.is_uncommitted:
+            return False
         return self.persist_unsafe or (self.persist and not request.has_path_refs)
 
 
@@ -116,12 +120,14 @@ class Pruned:
 
     removed: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
+    builds: list[str] = field(default_factory=list)
     kept: int = 0
     dry_run: bool = False
 
     def to_dict(self) -> JsonObject:
         """The answer as plain data."""
-        return {"removed": self.removed, "orphans": self.orphans, "kept": self.kept, "dryRun": self.dry_run}
+        lists = {"removed": self.removed, "orphans": self.orphans, "builds": self.builds}
+        return {**lists, "kept": self.kept, "dryRun": self.dry_run}
 
 
 def prune(
@@ -129,17 +135,23 @@ def prune(
     *,
     max_diffs: object = 50,
     retain_days: object = 30,
+    max_builds: object = 20,
     dry_run: bool = False,
-    wait_ms: int = 0,
+    wait_ms: int = 10_000,
     now: datetime | None = None,
 ) -> Pruned:
-    """Remove diffs that are neither among the newest `max_diffs` nor younger than `retain_days`, and all orphans."""
+    """Remove old diffs and builds, and what killed processes left.
+
+    A diff stays among the newest `max_diffs` or if it is younger than `retain_days`, a build of a git tree among the
+    newest `max_builds`, or as the latest one.
+    """
     newest = whole_number(max_diffs, "max-diffs", minimum=0)
+    builds = whole_number(max_builds, "max-builds", minimum=0)
     oldest = (now or datetime.now(UTC)) - _days(whole_number(retain_days, "retain-days", minimum=0))
     if dry_run:
-        return _plan(registry, newest, oldest, dry_run=True)
+        return _plan(registry, newest, oldest, builds, dry_run=True)
     with registry.locked(wait_ms):
-        plan = _plan(registry, newest, oldest, dry_run=False)
+        plan = _plan(registry, newest, oldest, builds, dry_run=False)
         manifest = registry.manifest()
         for diff_id in plan.removed:
             del manifest["diffs"][diff_id]
@@ -147,11 +159,13 @@ def prune(
             # First out of the manifest: a prune that is killed here leaves orphans for the next one.
             registry.write_manifest(manifest)
         for name in (*plan.removed, *plan.orphans):
-            _remove(registry, name)
+            _remove(registry, "diffs", name)
+        for name in plan.builds:
+            _remove(registry, "builds", name)
         return plan
 
 
-def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -> Pruned:
+def _plan(registry: Registry, newest: int, oldest: datetime, builds: int, *, dry_run: bool) -> Pruned:
     listed = registry.entries()
     entries = [entry for entry in listed if not entry.get("foreign")]
     present = set(_leftovers(registry))
@@ -161,7 +175,28 @@ def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -
     ]
     removed = [entry["diffId"] for entry, stay in zip(entries, stays, strict=True) if not stay]
     known = {entry["diffId"] for entry in listed}
-    return Pruned(removed, sorted(present - known), sum(stays), dry_run)
+    return Pruned(removed, sorted(present - known), _old_builds(registry, builds), sum(stays), dry_run)
+
+
+def _old_builds(registry: Registry, newest: int) -> list[str]:
+    """Builds of git trees that are not needed, and folders whose writer is gone."""
+    folder = Path(registry.cache.inside("builds", "builds"))
+    names = names_in(folder, "builds")
+    current = folder / "current.json"
+    latest = read_object(current, "builds/current.json").get("buildId") if current.is_file() else None
+    made = [name for name in names if GIT_BUILD.fullmatch(name)]
+    made.sort(key=lambda name: (folder / name).stat().st_mtime_ns, reverse=True)
+    left = [name for name in names if name.startswith(".") and name.endswith(".tmp") and not _is_written(folder / name)]
+    return sorted([*(name for name in made[newest:] if name != latest), *left])
+
+
+def _is_written(folder: Path) -> bool:
+    """Whether a process still writes a temporary folder: then it holds the lock of it."""
+    try:
+        with exclusive_lock(writer_lock(folder), scope="index-build"):
+            return False
+    except LockedError:
+        return True
 
 
 def _leftovers(registry: Registry) -> list[str]:
@@ -170,15 +205,15 @@ def _leftovers(registry: Registry) -> list[str]:
     return [name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))]
 
 
-def _remove(registry: Registry, name: str) -> None:
-    path = Path(registry.cache.inside("diffs", "diffs")) / name
+def _remove(registry: Registry, folder: str, name: str) -> None:
+    path = Path(registry.cache.inside(folder, folder)) / name
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise explain(error, f"diffs/{name}") from None
+        raise explain(error, f"{folder}/{name}") from None
 
 
 def _days(days: int) -> timedelta:
@@ -208,6 +243,8 @@ class IndexDiffJob:
     allow_mismatch: bool = False
     repository: str = "."
     repo: str | None = None
+    paths: tuple[str, ...] = ()
+    fetch_missing: bool = False
 
     @classmethod
     def of(
@@ -220,15 +257,18 @@ class IndexDiffJob:
         persist: bool = True,
         persist_unsafe: bool = False,
         allow_mismatch: bool = False,
-        wait_ms: object = 0,
+        wait_ms: object = 10_000,
         repo: str | None = None,
         kind: str | None = None,
+        paths: Sequence[str] = (),
+        fetch_missing: bool = False,
         **limits: Any,
     ) -> IndexDiffJob:
         """A job from the values of a user's options."""
         options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **limits)
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
-        return cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch, repo=repo)
+        job = cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch, repo=repo)
+        return replace(job, paths=tuple(paths), fetch_missing=fetch_missing)
 
     def prepare(self, tracker: Tracker | None = None) -> tuple[DiffRequest, CacheRoot | None]:
         """Find what the references mean; git revisions that have no build yet get one."""
@@ -239,6 +279,8 @@ class IndexDiffJob:
             self.options,
             repo=self.repo,
             allow_mismatch=self.allow_mismatch,
+            fetch_missing=self.fetch_missing,
+            wait_ms=self.keeping.wait_ms,
             tracker=tracker,
         )
         return request, request.cache
@@ -246,7 +288,11 @@ class IndexDiffJob:
     def run(self) -> KeptDiff:
         """Resolve, compute on this machine and keep."""
         request, cache = self.prepare()
-        return compute(request, cache, self.keeping)
+        return self.shown(compute(request, cache, self.keeping))
+
+    def shown(self, kept: KeptDiff) -> KeptDiff:
+        """What was asked for: the diff below the paths."""
+        return replace(kept, result=only_below(kept.result, self.paths)) if self.paths else kept
 
 
 def name_repositories(jobs: Sequence[IndexDiffJob]) -> list[IndexDiffJob]:

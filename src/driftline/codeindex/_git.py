@@ -1,0 +1,341 @@
+"""A git repository as a store of objects: revisions, trees and blobs, the staged state and the working tree.
+
+No command that a repository's configuration names is run: no hook, filter, fsmonitor or remote helper, and nothing is
+fetched unless that was asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from stat import S_ISLNK, S_ISREG
+
+from driftline.errors import IndexRefError
+
+WORKING_TREE, STAGED = "the working tree", "the staged state"
+MAX_BLOB_BYTES = 1_000_000
+
+# Hooks run with these set, and they would lead away from the requested repository.
+_STRAY_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+_SHALLOW = (
+    "this clone is shallow, and its history may not reach that far: fetch it first "
+    "(git fetch --unshallow --tags; in CI: fetch-depth: 0)"
+)
+_PROTOCOLS = "file:git:http:https:ssh"
+_SUBMODULE = b"160000"
+
+Record = tuple[bytes, bytes, bytes]  # mode, object id and path, as git writes them
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """One path of a tree; `size` is None for a submodule, whose object is a commit, and for a blob that is missing."""
+
+    path: str
+    mode: str
+    object_id: str
+    size: int | None
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreeState:
+    """A tree by its id, whether it is committed or not; `contents` are the blobs that git does not have."""
+
+    tree_id: str
+    entries: Callable[[], list[TreeEntry]]
+    contents: dict[str, bytes] = field(default_factory=dict)
+
+
+class GitRepository:
+    """A repository, a bare clone or a worktree."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(os.path.abspath(directory))
+        if not self.directory.is_dir():
+            raise IndexRefError("the repository does not exist or is not a directory (--repo)", code="NOT_FOUND")
+        common = self._ask("rev-parse", "--git-common-dir").decode("utf-8", "surrogateescape").rstrip("\n")
+        self.common_directory = Path(os.path.abspath(self.directory / common))
+
+    def tree_id(self, revision: str) -> str:
+        """The tree of a revision; what cannot be found is `NOT_FOUND`, with a word about shallow clones."""
+        done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}")
+        if done.returncode == 0:
+            return done.stdout.decode().strip().splitlines()[-1]
+        hint = f"; {_SHALLOW}" if self.is_shallow() else ""
+        raise IndexRefError(f"git:{revision} is no revision of this repository{hint}", code="NOT_FOUND")
+
+    def merge_base(self, one: str, other: str) -> str:
+        """The commit at which two revisions parted."""
+        for revision in (one, other):
+            self.tree_id(revision)
+        done = self._run("merge-base", "--", one, other)
+        if done.returncode != 0:
+            hint = f"; {_SHALLOW}" if self.is_shallow() else ""
+            raise IndexRefError(f"git:{one} and git:{other} have no commit in common{hint}", code="NOT_FOUND")
+        return done.stdout.decode().split()[0]
+
+    def is_shallow(self) -> bool:
+        """Whether history was cut off when the repository was cloned."""
+        return self._run("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+
+    @cached_property
+    def promisors(self) -> list[str]:
+        """The remotes that a partial clone would fetch missing objects from."""
+        found = self._run("config", "--name-only", "--get-regexp", r"^(remote\..*\.promisor|extensions\.partialclone)$")
+        names = [line.split(".", 1)[1].rpartition(".")[0] for line in found.stdout.decode().split() if "." in line]
+        return [name for name in names if name] or (["origin"] if names else [])
+
+    def state(self, revision: str) -> TreeState:
+        """The tree of a revision, of the index (`STAGED`) or of the checkout (`WORKING_TREE`)."""
+        if revision not in (WORKING_TREE, STAGED):
+            tree_id = self.tree_id(revision)
+            return TreeState(tree_id, lambda: self.entries(tree_id))
+        return self._uncommitted(with_files=revision == WORKING_TREE)
+
+    def entries(self, tree_id: str) -> list[TreeEntry]:
+        """All paths of a tree, in git's order; bytes that are not UTF-8 are written as \\xNN."""
+        if not self.promisors:
+            # Sizes of blobs that are missing are written as BAD.
+            listed = self._ask("ls-tree", "-r", "-z", "-l", "--full-tree", tree_id)
+            return [_entry(record) for record in listed.split(b"\0") if record]
+        listed = self._ask("ls-tree", "-r", "-z", "--full-tree", tree_id)
+        records = [record.partition(b"\t") for record in listed.split(b"\0") if record]
+        return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
+
+    def blobs(self, object_ids: Iterable[str]) -> Iterator[bytes | None]:
+        """The content of blobs, in the order asked for, from one process; None for one that is missing."""
+        wanted = list(object_ids)
+        absent = self._absent(wanted)
+        with tempfile.TemporaryFile() as names:
+            names.write(b"".join(f"{name}\n".encode() for name in wanted if name not in absent))
+            names.seek(0)
+            command = self._command("cat-file", "--batch")
+            with subprocess.Popen(command, stdin=names, stdout=subprocess.PIPE, env=_environment()) as process:
+                assert process.stdout is not None
+                for name in wanted:
+                    words = process.stdout.readline().split() if name not in absent else []
+                    if len(words) != 3:
+                        yield None
+                        continue
+                    yield process.stdout.read(int(words[2]))
+                    process.stdout.read(1)
+
+    def contents(self, wanted: list[tuple[str, str]]) -> Iterator[bytes | None]:
+        """Blobs by id and path: where git does not have one, the file of the checkout if it is that very blob."""
+        for (name, path), blob in zip(wanted, self.blobs(name for name, _ in wanted), strict=True):
+            given = None if blob is not None else _file(os.fsencode(self.directory / path))
+            yield given[1] if given is not None and self._blob_id(given[1]) == name else blob
+
+    def fetch_missing(self, tree_id: str) -> int:
+        """Fetch all blobs of a tree that a partial clone lacks, in one go; how many there were."""
+        listed = self._ask("ls-tree", "-r", "-z", "--full-tree", tree_id)
+        ids = [record.split()[2].decode() for record in listed.split(b"\0") if record]
+        absent = sorted(self._absent(ids))
+        if not absent:
+            return 0
+        url = self._ask("config", "--get", f"remote.{self.promisors[0]}.url").decode().strip()
+        # By its address: the configuration of a remote may name commands.
+        blank = ("credential.helper=", "core.sshCommand=ssh", "core.gitProxy=", "core.hooksPath=/dev/null")
+        settings = [word for value in ("fetch.negotiationAlgorithm=noop", *blank) for word in ("-c", value)]
+        words = ("--quiet", "--no-tags", "--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none")
+        command = self._command(*settings, "fetch", *words, "--stdin", url)
+        environment = {**_environment(), "GIT_ALLOW_PROTOCOL": _PROTOCOLS}
+        names = "".join(f"{name}\n" for name in absent).encode()
+        done = subprocess.run(command, input=names, capture_output=True, check=False, env=environment)
+        self.__dict__.pop("_local", None)
+        if done.returncode != 0:
+            raise IndexRefError(f"git cannot fetch {len(absent)} missing objects: {self._first_line(done.stderr)}")
+        return len(absent)
+
+    @cached_property
+    def _local(self) -> dict[str, int]:
+        """Sizes of the objects that a partial clone has; asking for another one would make git fetch it."""
+        words = (
+            "cat-file",
+            "--batch-all-objects",
+            "--unordered",
+            "--buffer",
+            "--batch-check=%(objectname) %(objectsize)",
+        )
+        pairs = (line.split() for line in self._ask(*words).decode().splitlines())
+        return {name: int(size) for name, size in pairs}
+
+    def _absent(self, object_ids: Iterable[str]) -> set[str]:
+        return {name for name in object_ids if name not in self._local} if self.promisors else set()
+
+    def _with_sizes(self, records: list[Record]) -> list[TreeEntry]:
+        """Entries with the sizes of the blobs that are there."""
+        ids = [name.decode() for mode, name, _ in records if mode != _SUBMODULE]
+        sizes = self._local if self.promisors else self._sizes(dict.fromkeys(ids))
+        found = []
+        for mode, name, path in records:
+            size = sizes.get(name.decode())
+            missing = size is None and mode != _SUBMODULE
+            found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), size, missing))
+        return found
+
+    def _sizes(self, object_ids: Iterable[str]) -> dict[str, int]:
+        words = self._command("cat-file", "--batch-check=%(objectname) %(objectsize)")
+        names = "".join(f"{name}\n" for name in object_ids).encode()
+        done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
+        pairs = (line.split() for line in done.stdout.decode().splitlines())
+        return {name: int(size) for name, size in pairs if size.isdigit()}
+
+    # States that no commit has.
+
+    def _uncommitted(self, *, with_files: bool) -> TreeState:
+        found: dict[bytes, tuple[bytes, bytes]] = {}
+        for record in self._quietly("ls-files", "--stage", "-z", "--full-name", ":/").split(b"\0"):
+            facts, _, path = record.partition(b"\t")
+            if path:
+                mode, name, stage = facts.split()
+                # Of a conflict, our side is what a commit without a decision would not have; the files decide.
+                if stage in (b"0", b"2"):
+                    found[path] = (mode, name)
+        contents = self._overlaid(found) if with_files else {}
+        records = [(mode, name, path) for path, (mode, name) in found.items()]
+        tree_id = _tree_id(records, self._new_hash)
+        return TreeState(tree_id, lambda: self._overlaid_entries(records, contents), contents)
+
+    def _overlaid_entries(self, records: list[Record], contents: dict[str, bytes]) -> list[TreeEntry]:
+        stored = [record for record in records if record[1].decode() not in contents]
+        fresh = [
+            TreeEntry(_shown(path), mode.decode(), name.decode(), len(contents[name.decode()]))
+            for mode, name, path in records
+            if name.decode() in contents
+        ]
+        return self._with_sizes(stored) + fresh
+
+    def _overlaid(self, found: dict[bytes, tuple[bytes, bytes]]) -> dict[str, bytes]:
+        """Put the files of the checkout over the index, and give the contents of those that differ."""
+        top = os.fsencode(self._ask("rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n"))
+        changed = self._quietly("diff-files", "--name-only", "-z", "--ignore-submodules=all", "--no-ext-diff")
+        fresh = self._quietly("ls-files", "--others", "--exclude-standard", "-z", "--full-name", ":/")
+        contents: dict[str, bytes] = {}
+        for path in {*changed.split(b"\0"), *fresh.split(b"\0")} - {b""}:
+            known, place = found.get(path), os.path.join(top, path)
+            given = _file(place) if not path.endswith(b"/") else None
+            if given is None:
+                if known is not None and known[0] != _SUBMODULE and not os.path.lexists(place):
+                    del found[path]
+                continue
+            mode, content = given
+            name = self._blob_id(content)
+            if known is not None and known[1].decode() in (name, self._blob_id(content.replace(b"\r\n", b"\n"))):
+                found[path] = (mode, known[1])  # touched, or only with other ends of lines
+                continue
+            found[path] = (mode, name.encode())
+            contents[name] = content
+        return contents
+
+    @cached_property
+    def _new_hash(self) -> Callable[[bytes], str]:
+        kind = self._run("rev-parse", "--show-object-format").stdout.decode().strip() or "sha1"
+        return lambda data: hashlib.new(kind, data).hexdigest()
+
+    def _blob_id(self, content: bytes) -> str:
+        return self._new_hash(b"blob %d\0" % len(content) + content)
+
+    def _quietly(self, *words: str) -> bytes:
+        """Ask about the checkout without any command that the configuration names."""
+        return self._ask(*self._blank_commands, *words)
+
+    @cached_property
+    def _blank_commands(self) -> tuple[str, ...]:
+        found = self._run(
+            "config", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(clean|smudge|process|required)$"
+        )
+        names = [name.decode("utf-8", "surrogateescape") for name in found.stdout.split(b"\0") if name]
+        return ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *(
+            word for name in names for word in ("-c", f"{name}={'false' if name.endswith('required') else ''}")
+        ))  # fmt: skip
+
+    def _ask(self, *words: str) -> bytes:
+        done = self._run(*words)
+        if done.returncode != 0:
+            raise IndexRefError(f"git cannot read the repository: {self._first_line(done.stderr)}")
+        return done.stdout
+
+    def _first_line(self, stderr: bytes) -> str:
+        said = stderr.decode("utf-8", "replace").replace(str(self.directory), "the repository")
+        first = next(iter(said.strip().splitlines()), "git failed").removeprefix("fatal: ")
+        if "dubious ownership" in said:
+            return f"{first}: allow it with git config --global --add safe.directory and its path"
+        if "must be run in a work tree" in said:
+            return f"{first}: name two revisions"
+        return first
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return subprocess.run(self._command(*words), capture_output=True, check=False, env=_environment())
+        except FileNotFoundError:
+            raise IndexRefError("git is not installed: git: references and index build need it") from None
+        except ValueError:
+            raise IndexRefError("a revision cannot hold a NUL") from None
+
+    def _command(self, *words: str) -> list[str]:
+        return ["git", "-C", str(self.directory), *words]
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES}
+    # Where an object is missing, git would fetch it by the commands of a remote: no protocol is allowed for that.
+    blocked = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    fixed = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
+    return {**kept, **fixed, **blocked}
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
+
+
+def _entry(record: bytes) -> TreeEntry:
+    facts, _, path = record.partition(b"\t")
+    mode, _, object_id, size = facts.split()
+    known = int(size) if size.isdigit() else None
+    return TreeEntry(_shown(path), mode.decode(), object_id.decode(), known, size == b"BAD")
+
+
+def _file(path: bytes) -> tuple[bytes, bytes] | None:
+    """Mode and content of a file of the checkout; None for what git does not store."""
+    try:
+        status = os.lstat(path)
+        if S_ISLNK(status.st_mode):
+            return b"120000", os.readlink(path)
+        if S_ISREG(status.st_mode):
+            return (b"100755" if status.st_mode & 0o100 else b"100644"), Path(os.fsdecode(path)).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise IndexRefError(f"{_shown(os.path.basename(path))} cannot be read: {error.strerror}") from None
+    return None
+
+
+def _tree_id(records: list[Record], new_hash: Callable[[bytes], str]) -> str:
+    """The id that git would give to a tree: the same state has the same build, committed or not."""
+
+    def folder(inside: list[tuple[bytes, bytes, list[bytes]]]) -> str:
+        rows = []
+        for name, group in groupby(sorted(inside, key=lambda item: item[2]), key=lambda item: item[2][0]):
+            items = list(group)
+            mode, object_id, parts = items[0]
+            if len(parts) > 1:
+                mode, object_id = b"40000", folder([(m, i, p[1:]) for m, i, p in items]).encode()
+            rows.append(
+                (
+                    name + b"/" if mode == b"40000" else name,
+                    mode + b" " + name + b"\0" + bytes.fromhex(object_id.decode()),
+                )
+            )
+        body = b"".join(row for _, row in sorted(rows))
+        return new_hash(b"tree %d\0" % len(body) + body)
+
+    return folder([(mode, name, path.split(b"/")) for mode, name, path in records])

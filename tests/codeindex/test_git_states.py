@@ -1,0 +1,248 @@
+"""The change in hand: the working tree, the staged state, ranges, and what git cannot give."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftline import codeindex
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline as cli
+from driftline.codeindex._build import build as building
+from driftline.codeindex._git import STAGED, WORKING_TREE, GitRepository
+from driftline.core import exclusive_lock
+from driftline.errors import DriftlineError
+from support.processes import run_process
+from support.repositories import git, make_repository
+
+pytest.importorskip("tree_sitter")
+
+BEFORE = {"a.py": "def f(a):\n    return a\n", "lib/b.py": "def g(): ...\n", "c.py": "x = 1\n", "gone.py": "y = 1\n"}
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    made = make_repository(tmp_path / "repo", BEFORE)
+    git(made, "reset", "-q", "--hard")
+    return made
+
+
+def edit(repo: Path) -> None:
+    (repo / "a.py").write_text("def f(a, b):\n    return a\n")
+    (repo / "new.py").write_text("def fresh(): ...\n")
+    (repo / "c.py").write_bytes(b"x = 1\r\n")
+    (repo / "run.sh").write_text("go() { true; }\n")
+    (repo / "run.sh").chmod(0o755)
+    (repo / "link").symlink_to("a.py")
+    (repo / ".gitignore").write_text("ignored.py\n")
+    (repo / "ignored.py").write_text("def no(): ...\n")
+    (repo / "gone.py").unlink()
+
+
+def events(repo: Path, before: str, after: str) -> list[Any]:
+    return list(codeindex.diff(before, after, repo=repo).events)
+
+
+def test_the_working_tree_is_what_a_commit_of_it_would_be(repo: Path) -> None:
+    edit(repo)
+    state = GitRepository(repo).state(WORKING_TREE)
+    told = events(repo, "git:HEAD", "worktree")
+    status = git(repo, "status", "--porcelain")
+    (repo / "c.py").write_bytes(b"x = 1\n")
+    git(repo, "add", "-A")
+    staged = GitRepository(repo).state(STAGED)
+    assert events(repo, "git:HEAD", "staged") == told
+    git(repo, "commit", "-q", "-m", "it")
+    assert state.tree_id == staged.tree_id == git(repo, "rev-parse", "HEAD^{tree}")
+    assert events(repo, "git:HEAD~1", "git:HEAD") == told
+    assert {event["file"] for event in told} == {"a.py", "new.py", "run.sh", "link", ".gitignore", "gone.py"}
+    assert "?? new.py" in status  # nothing was staged by looking
+
+
+def test_staged_and_changed_again(repo: Path) -> None:
+    edit(repo)
+    git(repo, "add", "a.py")
+    (repo / "a.py").write_text("def f(c): ...\n")
+    assert {event["file"] for event in events(repo, "git:HEAD", "staged")} == {"a.py"}
+    result = codeindex.diff("staged", "worktree", repo=repo)
+    assert "a.py" in {event["file"] for event in result.events}
+    page = codeindex.diff_page(result, "markdown", str(repo))
+    assert "def f(c): ..." in page
+
+
+def test_words_like_those_of_git(repo: Path, capfd: Any) -> None:
+    git(repo, "checkout", "-q", "-b", "side")
+    edit(repo)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "side")
+    git(repo, "checkout", "-q", "main")
+    (repo / "ignored.py").unlink()
+    (repo / "lib/b.py").write_text("def g(x): ...\n")
+
+    def told(*words: str) -> set[str]:
+        assert run(cli, ["index", "diff", *words, "--repo", str(repo), "--format", "json", "--events"]) == 0
+        return {event["file"] for event in json.loads(capfd.readouterr().out)["events"]}
+
+    all_of_it = {"a.py", "new.py", "c.py", "run.sh", "link", ".gitignore", "gone.py"}
+    assert told() == told("HEAD") == told("main", "worktree") == {"lib/b.py"}
+    assert told("--staged") == set()
+    assert told("main..side") == told("main", "side") == told("git:main", "git:side") == all_of_it
+    git(repo, "commit", "-q", "-a", "-m", "main")
+    assert told("main...side") == all_of_it
+    assert told("side..") == told("side", "HEAD") == {*all_of_it, "lib/b.py"}
+    capfd.readouterr()
+    words = ["index", "diff", "main..side", "--repo", str(repo), "--format", "json", "--events", "--", "lib", "a.py"]
+    assert run(cli, words) == 0
+    answer = json.loads(capfd.readouterr().out)
+    assert {event["file"] for event in answer["events"]} == {"a.py", "lib/b.py"}
+    assert answer["summary"]["totalEvents"] == len(answer["events"])
+    assert run(cli, ["index", "diff", "nope", "--repo", str(repo)]) == 2
+    assert run(cli, ["index", "diff", "a", "b", "c", "--repo", str(repo)]) == 2
+    assert run(cli, ["index", "api", "main..side", "--repo", str(repo), "--exit-code"]) == 1
+
+
+def test_nothing_of_the_configuration_is_run(repo: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    script = tmp_path / "command"
+    script.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
+    script.chmod(0o755)
+    for name in (
+        "core.fsmonitor",
+        "filter.x.clean",
+        "filter.x.process",
+        "diff.external",
+        "core.pager",
+        "diff.x.textconv",
+    ):
+        git(repo, "config", name, str(script))
+    git(repo, "config", "filter.x.required", "true")
+    (repo / ".git/info/attributes").write_text("*.py filter=x diff=x\n")
+    edit(repo)
+    os.utime(repo / "lib/b.py", (1, 1))
+    assert "a.py" in {event["file"] for event in events(repo, "git:HEAD", "worktree")}
+    assert not mark.exists()
+
+
+def test_a_missing_blob_is_told(repo: Path, capfd: Any) -> None:
+    edit(repo)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "it")
+    blob = git(repo, "rev-parse", "HEAD:a.py")
+    (repo / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    assert run(cli, ["index", "diff", "HEAD~1", "HEAD", "--repo", str(repo)]) == 0
+    assert "not read, or not surely: a.py (missing)" in capfd.readouterr().err
+    assert run(cli, ["index", "api", "HEAD~1", "HEAD", "--repo", str(repo), "--strict"]) == 1
+    assert "unknown unread" in capfd.readouterr().err
+
+
+def test_files_that_are_not_read_are_told(tmp_path: Path, capfd: Any) -> None:
+    head = "// Code generated by x. DO NOT EDIT.\npackage m\n\n"
+    repo = make_repository(
+        tmp_path / "repo",
+        {"a.go": head + "func F() {}\n", "go.mod": "module m\n", "b.ts": "export const k = 1\n"},
+        {"a.go": head, "go.mod": "module m\n", "b.ts": "export function one(a { if (a {\n"},
+    )
+    assert run(cli, ["index", "diff", "v1", "v2", "--repo", str(repo)]) == 0
+    assert "not read, or not surely: a.go (generated), b.ts (unparsed)" in capfd.readouterr().err
+    assert run(cli, ["index", "api", "v1", "v2", "--repo", str(repo), "--exit-code"]) == 0
+    said = capfd.readouterr().err
+    assert "a.go was not read" in said
+    assert "verdict: not known (0 major, 2 unknown" in said
+
+
+def test_a_partial_clone_fetches_nothing_unless_asked(repo: Path, tmp_path: Path, capfd: Any) -> None:
+    edit(repo)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "it")
+    git(repo, "config", "uploadpack.allowFilter", "true")
+    git(repo, "config", "uploadpack.allowAnySHA1InWant", "true")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{repo}", str(clone))
+    mark = tmp_path / "ran"
+    script = tmp_path / "command"
+    script.write_text(f'#!/bin/sh\necho x >> {mark}\nexec git-upload-pack "$@"\n')
+    script.chmod(0o755)
+    git(clone, "config", "remote.origin.uploadpack", str(script))
+    words = ["index", "diff", "HEAD~1", "HEAD", "--repo", str(clone)]
+    assert run(cli, words) == 0
+    assert "(missing)" in capfd.readouterr().err
+    assert not mark.exists()
+    whole = events(repo, "git:HEAD~1", "git:HEAD")
+    assert (
+        run(cli, [*words, "--fetch-missing", "--format", "json", "--events", "--cache-root", str(tmp_path / "c")]) == 0
+    )
+    assert json.loads(capfd.readouterr().out)["events"] == whole
+    assert not mark.exists()
+
+
+PARALLEL = """
+import sys
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline as cli
+sys.exit(run(cli, ["index", "diff", "git:v1", "git:v2", "--repo", sys.argv[1]]))
+"""
+
+
+def test_parallel_use_neither_fails_nor_waits_in_vain(tmp_path: Path) -> None:
+    files = {f"m{number}.py": f"def f{number}(a):\n    return a\n" for number in range(40)}
+    repo = make_repository(tmp_path / "repo", files, {**files, "m0.py": "def f0(a, b): ...\n"})
+    words = [sys.executable, "-c", PARALLEL, str(repo)]
+    running = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [(process.communicate()[1].count("error"), process.returncode) for process in running] == [(0, 0)] * 4
+    assert not [path for path in (repo / ".git/driftline/builds").iterdir() if path.name.startswith(".")]
+
+
+def test_a_build_that_another_process_made_meanwhile_stays(repo: Path, monkeypatch: Any) -> None:
+    made: list[int] = []
+    write = building._write_build
+
+    def slow(writing: Any, folder: Path) -> None:
+        write(writing, folder)
+        if not made:
+            made.append(0)
+            made[0] = codeindex.build(repo).root.stat().st_ino
+
+    monkeypatch.setattr(building, "_write_build", slow)
+    assert codeindex.build(repo).root.stat().st_ino == made[0]
+
+
+def test_prune_collects_builds_and_what_killed_processes_left(repo: Path, capfd: Any) -> None:
+    first = codeindex.build(repo).build_id
+    edit(repo)
+    assert run(cli, ["index", "diff", "--repo", str(repo)]) == 0
+    builds = repo / ".git/driftline/builds"
+    (builds / ".git-0-0.abcd.tmp").mkdir()
+    alive = builds / ".git-0-1.abcd.tmp"
+    alive.mkdir()
+    with exclusive_lock(alive.with_suffix(".lock"), scope="index-build"):
+        capfd.readouterr()
+        assert run(cli, ["index", "prune", "--repo", str(repo), "--max-builds", "0", "--format", "json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert len(told["builds"]) == 2
+    assert ".git-0-0.abcd.tmp" in told["builds"]
+    assert sorted(path.name for path in builds.iterdir()) == [alive.name, "current.json", first]
+
+
+def test_bare_repositories_have_no_working_tree(repo: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--bare", str(repo), "bare")
+    with pytest.raises(DriftlineError, match="work tree"):
+        codeindex.diff("git:HEAD", "worktree", repo=tmp_path / "bare")
+
+
+def test_ownership_by_another_user_says_the_way_out(repo: Path, monkeypatch: Any) -> None:
+    done = run_process(
+        ["git", "-C", str(repo), "status"],
+        capture_output=True,
+        env={**os.environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"},
+    )
+    if b"dubious" not in done.stderr:
+        pytest.skip("this git does not let tests assume another owner")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(DriftlineError, match=r"safe\.directory"):
+        GitRepository(repo)
