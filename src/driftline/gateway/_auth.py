@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
 import secrets
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +27,10 @@ ASYMMETRIC = ("RS256", "ES256")
 
 _RELOAD_SECONDS = 1.0
 _CACHED_TOKENS = 4096
+_LEEWAY_SECONDS = 60  # between the clocks of a provider and of this machine
+_KEYS_VALID_SECONDS = 86_400
+_FETCH_SECONDS, _MAX_KEY_SET = 5, 1 << 20
+PublicKey = tuple[str | None, str, Any]  # key id, algorithm, key
 _logger = logging.getLogger("driftline.gateway.auth")
 
 
@@ -47,20 +54,89 @@ class KeySet:
     """The keys that verify tokens: shared secrets, newest first, and public keys by id."""
 
     secrets: Sequence[str] = ()
-    public: Sequence[tuple[str | None, str, Any]] = ()  # key id, algorithm, key
+    public: Sequence[PublicKey] = ()
 
     def candidates(self, algorithm: str, key_id: str | None) -> list[Any]:
         """The keys that may have signed a token with this header."""
         if algorithm == "HS256":
             return list(self.secrets)
-        return [key for known, kind, key in self.public if kind == algorithm and key_id in (None, known)]
+        fitting = [(known, key) for known, kind, key in self.public if kind == algorithm]
+        if key_id is None:
+            return [key for _, key in fitting] if len(fitting) == 1 else []  # which of several is not guessed
+        return [key for known, key in fitting if known == key_id]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPolicy:
+    """What tokens must say beside a signature, and the names of the claims that an identity provider uses."""
+
+    audiences: tuple[str, ...] = ()  # `aud` has one of them; without any, a token with `aud` is refused
+    issuer: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)  # of the claims for sub, gw and role
+    gateway: str | None = None  # of tokens without `gw` whose audience matches
+
+    def claims(self, token: str, key: Any, algorithm: str) -> JsonObject:
+        """The claims of a token that a key signed, under the gateway's names."""
+        found: JsonObject = jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm],
+            audience=list(self.audiences) or None,
+            issuer=self.issuer,
+            leeway=_LEEWAY_SECONDS if self.issuer else 0,
+            options={"require": ["exp"]},
+        )
+        mapped = {name: found.get(self.names.get(name, name)) for name in ("sub", "gw", "role")}
+        if mapped["gw"] is None and self.audiences:
+            mapped["gw"] = self.gateway
+        for name in ("sub", "gw"):
+            if mapped[name] is None:
+                raise jwt.MissingRequiredClaimError(self.names.get(name, name))
+        return {**found, **mapped, "role": mapped["role"] or "client"}
+
+
+class ProviderKeys:
+    """The public keys of an identity provider, fetched from its address: at the start, and then while they are used.
+
+    Where a fetch fails, the keys that are known are valid for another day.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = _checked_address(address)
+        self._keys = _fetched_keys(address)
+        self._fetched = self._tried = time.monotonic()
+
+    def current(self) -> Sequence[PublicKey]:
+        """The keys, none where they have not been confirmed for a day."""
+        return self._keys if time.monotonic() - self._fetched < _KEYS_VALID_SECONDS else ()
+
+    def renew(self, every: float) -> bool:
+        """Fetch the keys unless that was tried less than so many seconds ago; whether they are other ones now."""
+        if time.monotonic() - self._tried < every:
+            return False
+        self._tried = time.monotonic()
+        try:
+            found = _fetched_keys(self._address)
+        except DriftlineError as error:
+            _logger.error("keys not fetched", extra={"fields": {"code": error.code, "error": error.message}})
+            return False
+        self._fetched, before, self._keys = self._tried, self._keys, found
+        return [key[:2] for key in before] != [key[:2] for key in found]
 
 
 class Authenticator:
     """Turns `Authorization` headers into callers; key files are read again when they change."""
 
-    def __init__(self, load: Callable[[], KeySet], watched: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        load: Callable[[], KeySet],
+        watched: Sequence[Path] = (),
+        policy: TokenPolicy | None = None,
+        provider: ProviderKeys | None = None,
+    ) -> None:
         self._load = load
+        self._policy = policy or TokenPolicy()
+        self._provider = provider
         self._watched = tuple(watched)
         self._keys = load()
         self._state = self._fingerprint()
@@ -79,13 +155,35 @@ class Authenticator:
 
     def _verified(self, token: str) -> Caller:
         known = self._known.get(token)
-        if known is not None and known.claims["exp"] > time.time():
+        leeway = _LEEWAY_SECONDS if self._policy.issuer else 0
+        if known is not None and known.claims["exp"] + leeway > time.time():
             return known
-        caller = _caller_of(verify(token, self._keys))
+        caller = _caller_of(verify(token, self._all_keys(), self._policy))
         if len(self._known) >= _CACHED_TOKENS:
             self._known.clear()
         self._known[token] = caller
         return caller
+
+    def lacks_key_of(self, header: str | None) -> bool:
+        """Whether a provider may have a new key, with which a token was signed."""
+        if self._provider is None or header is None:
+            return False
+        try:
+            found = jwt.get_unverified_header(header.partition(" ")[2].strip())
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            return False
+        algorithm = str(found.get("alg"))
+        return algorithm in ASYMMETRIC and not self._all_keys().candidates(algorithm, found.get("kid"))
+
+    def renew_keys(self, every: float) -> None:
+        """Fetch the provider's keys, unless that was tried less than so many seconds ago."""
+        if self._provider is not None and self._provider.renew(every):
+            self._known.clear()
+
+    def _all_keys(self) -> KeySet:
+        if self._provider is None:
+            return self._keys
+        return KeySet(self._keys.secrets, (*self._keys.public, *self._provider.current()))
 
     def _reload_when_changed(self) -> None:
         now = time.monotonic()
@@ -116,7 +214,7 @@ def _file_state(path: Path) -> tuple[int, int, int] | None:
     return info.st_mtime_ns, info.st_size, info.st_ino
 
 
-def verify(token: str, keys: KeySet) -> JsonObject:
+def verify(token: str, keys: KeySet, policy: TokenPolicy) -> JsonObject:
     """The claims of a token that one of the keys signed and that has not expired."""
     try:
         header = jwt.get_unverified_header(token)
@@ -128,7 +226,7 @@ def verify(token: str, keys: KeySet) -> JsonObject:
         raise _unauthenticated("the token is signed with an algorithm or key that is not configured")
     for key in candidates:
         try:
-            return _decode(token, key, algorithm)
+            return _decode(token, key, algorithm, policy)
         except jwt.InvalidSignatureError:
             continue
     raise _unauthenticated("the token's signature is not valid")
@@ -179,20 +277,53 @@ def rotate_secret_file(path: Path, keep: int) -> int:
     return len(lines)
 
 
-def read_key_set(path: Path) -> list[tuple[str | None, str, Any]]:
-    """The public RS256 and ES256 keys of a JSON web key set."""
+def read_key_set(path: Path) -> list[PublicKey]:
+    """The public RS256 and ES256 keys of a JSON web key set in a file."""
     with io_errors(path):
-        text = path.read_text("utf-8")
+        return _parse_key_set(path.read_text("utf-8"), path.name)
+
+
+def _parse_key_set(text: str | bytes, where: str) -> list[PublicKey]:
     try:
         keys = jwt.PyJWKSet.from_dict(json.loads(text)).keys
     except (ValueError, jwt.PyJWTError, AttributeError, TypeError) as error:
-        raise OptionError(f"{path.name} is not a JSON web key set: {error}", code="invalid_key_set") from error
-    return [(key.key_id, key.algorithm_name, key.key) for key in keys if key.algorithm_name in ASYMMETRIC]
+        raise OptionError(f"{where} is not a JSON web key set: {error}", code="invalid_key_set") from error
+    signing = [key for key in keys if key.algorithm_name in ASYMMETRIC and key.public_key_use != "enc"]
+    return [(key.key_id, key.algorithm_name, key.key) for key in signing]
 
 
-def _decode(token: str, key: Any, algorithm: str) -> JsonObject:
+def _checked_address(address: str) -> str:
+    """An address whose answer cannot be changed on the way: https, or http on this machine."""
+    parts = urllib.parse.urlsplit(address)
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
+        raise OptionError(f"--jwks {address}: keys are fetched by https (http on loopback only)", code="invalid_url")
+    return address
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            raise OptionError(f"{req.full_url} redirects to another host", code="invalid_key_set")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetched_keys(address: str) -> list[PublicKey]:
     try:
-        return jwt.decode(token, key, algorithms=[algorithm], options={"require": ["exp", "sub", "gw"]})
+        with urllib.request.build_opener(_SameHost).open(address, timeout=_FETCH_SECONDS) as response:
+            text = response.read(_MAX_KEY_SET + 1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise OptionError(f"no keys from {address}: {reason}", code="invalid_key_set") from error
+    if len(text) > _MAX_KEY_SET:
+        raise OptionError(f"{address} is larger than {_MAX_KEY_SET} bytes", code="invalid_key_set")
+    return _parse_key_set(text, address)
+
+
+def _decode(token: str, key: Any, algorithm: str, policy: TokenPolicy) -> JsonObject:
+    try:
+        return policy.claims(token, key, algorithm)
     except jwt.InvalidSignatureError:
         raise
     except jwt.ExpiredSignatureError as error:

@@ -197,6 +197,7 @@ def gateway_routes(gateway: Gateway) -> list[BaseRoute]:
 def _endpoint(gateway: Gateway, name: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         request.scope["route_name"] = name
+        await gateway.fetch_keys(request.scope)
         return await handler(gateway, request)
 
     return endpoint

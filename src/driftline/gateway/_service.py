@@ -47,6 +47,7 @@ _MAX_DELTAS_PER_COMMIT = 20_000
 _LARGE_BODY = 128 << 10  # larger bodies are parsed outside the event loop
 _REMEMBERED_CLIENTS = 1000
 _FAILED_PER_SECOND = 10.0
+_NEW_KEY_SECONDS, _KEYS_SECONDS = 30.0, 300.0  # how often a provider's keys are fetched, for an unknown one and always
 _REFUSALS_SECONDS = 60.0  # forged pages are reported once in this time
 _TICK_SECONDS = 0.5
 _PRUNE_TICKS, _REFRESH_TICKS, _CLOCK_TICKS = 4, 60, 1200
@@ -76,6 +77,7 @@ class Gateway:
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
         self.lake = LakeProcess(work)
         self._snapshots = SnapshotProcesses(work)
+        self._fetching = asyncio.Lock()
         self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
         self._page_refused = -_REFUSALS_SECONDS
         self._compactor = _compactor(settings, self._compacted)
@@ -247,13 +249,19 @@ class Gateway:
 
         self.log.change_document("rules", change, *(("config",) if is_same_view else ("config", "rules")))
 
+    async def fetch_keys(self, scope: Mapping[str, Any]) -> None:
+        """Fetch a provider's keys where a token has a new one; one fetch for all that wait, and not too often."""
+        if self.authenticator is not None and self.authenticator.lacks_key_of(_authorization(scope)):
+            async with self._fetching:
+                if self.authenticator.lacks_key_of(_authorization(scope)):
+                    await self.in_thread(self.authenticator.renew_keys, _NEW_KEY_SECONDS)
+
     def authenticate(self, scope: Mapping[str, Any]) -> Caller | None:
         """The caller of a request by its token; None where the gateway runs without authentication."""
         if self.authenticator is None:
             return None
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
         try:
-            return self.authenticator.caller(None if header is None else header.decode("latin-1"))
+            return self.authenticator.caller(_authorization(scope))
         except GatewayError:
             address = scope["client"][0] if scope.get("client") else "unknown"
             self._failed.take(address, "too many requests without a valid token from this address")
@@ -461,6 +469,8 @@ class _Upkeep:
             gateway.refresh()
         if tick % _CLOCK_TICKS == 0:
             gateway.report_clock()
+        if gateway.authenticator is not None:
+            gateway.authenticator.renew_keys(_KEYS_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,6 +562,11 @@ def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
 
     if not waiting.loop.is_closed():
         waiting.loop.call_soon_threadsafe(settle)
+
+
+def _authorization(scope: Mapping[str, Any]) -> str | None:
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+    return None if header is None else header.decode("latin-1")
 
 
 def _busy(message: str) -> GatewayError:

@@ -15,6 +15,8 @@ from driftline.gateway._auth import (
     SECRET_VARIABLE,
     Authenticator,
     KeySet,
+    ProviderKeys,
+    TokenPolicy,
     parse_secrets,
     read_key_set,
     read_secret_file,
@@ -34,7 +36,11 @@ class GatewaySettings:
     lake: str | None = None  # a directory or object-store URL; by default `lake` inside the data directory
     log: str | None = None  # the address of a PostgreSQL database; by default a file in the data directory
     secret_file: Path | None = None
-    key_set_file: Path | None = None
+    key_set: str | None = None  # the file or the address of a JSON web key set
+    audiences: tuple[str, ...] = ()
+    issuer: str | None = None
+    claim_names: Mapping[str, str] = field(default_factory=dict)  # of an identity provider, for sub, gw and role
+    gateway_from_audience: bool = False
     insecure: bool = False
     workers: int = 1
     body_limit: int = 16 * _MIB
@@ -80,22 +86,31 @@ def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os
     """The authenticator that the settings define; None only with `--insecure`."""
     if settings.insecure:
         return None
-    paths = [path for path in (settings.secret_file, settings.key_set_file) if path is not None]
+    is_address = settings.key_set is not None and "://" in settings.key_set
+    key_file = None if settings.key_set is None or is_address else Path(settings.key_set)
+    paths = [path for path in (settings.secret_file, key_file) if path is not None]
+    if is_address and not (settings.audiences and settings.issuer):
+        message = "a provider signs tokens for many services: --jwks with an address needs --audience and --issuer"
+        raise OptionError(message, code="no_audience")
+    if settings.gateway_from_audience and not settings.audiences:
+        raise OptionError("--gateway-from-audience needs --audience", code="no_audience")
 
     def load() -> KeySet:
         known = parse_secrets(environment.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
         if settings.secret_file is not None:
             known += read_secret_file(settings.secret_file)
-        public = read_key_set(settings.key_set_file) if settings.key_set_file is not None else []
+        public = [] if key_file is None else read_key_set(key_file)
         return KeySet(tuple(known), tuple(public))
 
     keys = load()
-    if not keys.secrets and not keys.public:
+    if not keys.secrets and not keys.public and not is_address:
         raise OptionError(
             f"a gateway needs keys to check tokens with: set {SECRET_VARIABLE}, or give --jwt-secret-file or --jwks",
             code="no_keys",
         )
-    return Authenticator(load, paths)
+    own = settings.gateway if settings.gateway_from_audience else None
+    policy = TokenPolicy(settings.audiences, settings.issuer, settings.claim_names, own)
+    return Authenticator(load, paths, policy, ProviderKeys(settings.key_set or "") if is_address else None)
 
 
 def check_insecure(settings: GatewaySettings, host: str) -> None:

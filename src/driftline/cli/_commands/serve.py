@@ -55,7 +55,13 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
     help="Connections of one address; 0: no limit, as behind a proxy.",
 )
 @click.option("--jwt-secret-file", "secret_file", type=click.Path(path_type=Path), help="HS256 secrets, one a line.")
-@click.option("--jwks", "key_set_file", type=click.Path(path_type=Path), help="JSON web key set (RS256, ES256).")
+@click.option("--jwks", "key_set", metavar="FILE|URL", help="JSON web key set (RS256, ES256), or its https address.")
+@click.option("--audience", "audiences", multiple=True, help="Accept tokens for this `aud`; can be repeated.")
+@click.option("--issuer", help="Accept tokens with this `iss` only.")
+@click.option(
+    "--claim", "claim_names", multiple=True, metavar="NAME=CLAIM", help="The claim that stands for sub, gw or role."
+)
+@click.option("--gateway-from-audience", is_flag=True, help="A token without `gw` is for this gateway.")
 @click.option("--insecure", is_flag=True, help="No authentication; loopback only.")
 @click.option("--body-limit", default=16, show_default=True, type=click.FloatRange(0.001), help="MiB of a push.")
 @click.option(
@@ -104,11 +110,20 @@ def _gateway_settings(
     if gateway is None or data is None:
         raise click.UsageError("a gateway needs both --gateway ID and --data DIR")
     rest.update(body_limit=round(body_limit * _MIB), flush_bytes=round(flush_mb * _MIB), compaction=_compaction(rest))
+    rest["claim_names"] = _claim_names(rest["claim_names"])
     rest.update(snapshot_bytes=rest.pop("snapshot_mb") * _MIB)
     settings = GatewaySettings(gateway=gateway, data=data, workers=workers, **rest)
     check_insecure(settings, host)
     authenticator(settings)  # a missing key is said before the port is taken
     return settings
+
+
+def _claim_names(texts: tuple[str, ...]) -> dict[str, str]:
+    found = dict(text.partition("=")[::2] for text in texts)
+    for name, claim in found.items():
+        if name not in ("sub", "gw", "role") or not claim:
+            raise click.UsageError(f"--claim {name}={claim}: sub, gw or role, = and the name of a claim")
+    return found
 
 
 def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
