@@ -124,7 +124,7 @@ def _strict_items(plan: NodePlan) -> Items:
                 if found >= 0:
                     same += found
                 else:
-                    item.compare_objects(left, right, run, (path, index))
+                    item.walk(left, right, run, (path, index))
             else:
                 item.compare(left, right, run, (path, index))
         run.add(same)
@@ -449,8 +449,8 @@ def _keyed_items(plan: NodePlan) -> Items:
                     continue
             place = (path, (paths, (token,) if values_of is None else values_of(token) or (token,)))
             if right is not MISSING:
-                if type(left) is dict and type(right) is dict:
-                    item.compare_objects(left, right, run, place)
+                if fast_match is not None and type(left) is dict and type(right) is dict:
+                    item.walk(left, right, run, place)
                 else:
                     item.compare(left, right, run, place)
             elif rules.ignore_missing:

@@ -15,85 +15,20 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from driftline.payloads._compare.leaves import fast_types, leaf_test
-from driftline.payloads._compare.plan import ContainerCompare, FastMatch, NodePlan
+from driftline.payloads._compare.plan import FastMatch, NodePlan
 from driftline.payloads._compare.report import (
-    CLOCK_MASK,
     IGNORED_LEAF,
     NESTED_LEVELS,
     STEPS_BETWEEN_CLOCK_LOOKS,
-    Owner,
     Run,
 )
 from driftline.payloads._rules.scalars.parts import Constants, Token
-from driftline.payloads._values.paths import Path
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
-
-# Compares what a generated function left open: the names it checked, and those of them it could not settle.
-Rest = Callable[[dict[str, Json], dict[str, Json], frozenset[str], tuple[str, ...], Run, Path], None]
-
-# Compares a member that both objects have.
-ComparePair = Callable[[str, Json, Json, Run, Path], None]
 
 Numbered = list[tuple[int, Json]]  # items with their index in the array
 
 MAX_MEMBERS = 200  # others are left to the loop
 _MAX_NAMES = 8
-
-_COMPARE = """
-def compare(old, new, run, path):
-    if run.depth >= run.quick_depth{both_names}:
-        {otherwise}(old, new, run, path)
-        return
-    run.depth += 1
-    run.steps = steps = run.steps + 1
-    if not steps & {clock_mask}:
-        run.check_limits()
-    {enter_owner}
-    open_names = ()
-    absent = tally = 0
-{members}
-    settled = {count} - absent - len(open_names)
-    tally += settled
-    if settled == len(old) == len(new){all_there}:
-        if not old:
-            tally = 1
-    elif {has_one_open}:
-        {compare_pair}(open_names[0], old[open_names[0]], new[open_names[0]], run, path)
-    else:
-        {rest}(old, new, {known}, open_names, run, path)
-    run.checked += tally % {ignored_leaf}
-    run.ignored += tally // {ignored_leaf}
-    run.depth -= 1
-    {leave_owner}
-"""
-# All members are settled but one, which both objects have: the usual difference.
-_ONE_OPEN = (
-    "len(open_names) == 1 and settled + 1 == len(old) == len(new) and open_names[0] in old and open_names[0] in new"
-)
-_LEAF = """
-    left = old.get({old_name})
-    right = new.get({name})
-    if not ({test}):
-        open_names += ({name},)
-"""
-_NESTED = """
-    left = old.get({old_name})
-    right = new.get({name})
-    if type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0:
-        tally += below - 1
-    else:
-        open_names += ({name},)
-"""
-_IGNORED = """
-    if {name} in new and {old_name} in old:
-        left = old[{old_name}]
-        right = new[{name}]
-        tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
-    elif {name} in new or {old_name} in old:
-        open_names += ({name},)
-    else:
-        absent += 1
-"""
 
 _FAST_MATCH = """
 def fast_match(old, new):
@@ -163,62 +98,11 @@ class _Member(NamedTuple):
     plan: NodePlan
 
 
-def object_code(plan: NodePlan, compare_pair: ComparePair, rest: Rest, otherwise: ContainerCompare) -> ContainerCompare:
-    """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
-    constants = Constants(plan=plan, Owner=Owner, union_leaf_count=union_leaf_count)
-    blocks: dict[str, str] = {}
-    for member in _members(plan):
-        block = _block(member, constants)
-        if block is not None:
-            blocks[member.name] = block
-    owners = plan.settings.tracks_owners
-    all_there = _all_there(plan, blocks, constants)
-    source = _COMPARE.format(
-        both_names="".join(
-            f" or ({constants.name_of(raw)} in old and {constants.name_of(name)} in old)"
-            for raw, name in plan.aliases.items()
-        ),
-        otherwise=constants.add(otherwise),
-        clock_mask=CLOCK_MASK,
-        enter_owner="run.owners.append(Owner(plan, old, new))" if owners else "",
-        members="".join(blocks.values()),
-        count=len(blocks),
-        all_there=all_there,
-        has_one_open="False" if plan.aliases else f"{_ONE_OPEN}{all_there}",
-        compare_pair=constants.add(compare_pair),
-        rest=constants.add(rest),
-        known=constants.add(frozenset(blocks)),
-        ignored_leaf=IGNORED_LEAF,
-        leave_owner="run.owners.pop()" if owners else "",
-    )
-    compare: ContainerCompare = constants.function(source, "compare")
-    return compare
-
-
-def _all_there(plan: NodePlan, blocks: dict[str, str], constants: Constants) -> str:
-    """What must hold besides, so that no required member is missing."""
-    if not plan.node.required or not plan.settings.checks_types:
-        return ""
-    there = f"old.keys() >= {constants.add(frozenset(plan.node.required))} <= new.keys()"
-    return f" and (not open_names or {there})" if blocks.keys() >= set(plan.node.required) else f" and {there}"
-
-
 def _members(plan: NodePlan) -> Iterator[_Member]:
     old_names = {name: raw for raw, name in plan.aliases.items()}
     names = dict.fromkeys([*plan.node.properties, *plan.states[OLD].members])
     for name in list(names)[:MAX_MEMBERS]:
         yield _Member(name, old_names.get(name, name), plan.member(name))
-
-
-def _block(member: _Member, constants: Constants) -> str | None:
-    names = _names(member, constants)
-    if is_ignored(member.plan):
-        return _IGNORED.format(one=IGNORED_LEAF, **names)
-    nested = fast_match(member.plan, NESTED_LEVELS)
-    if nested is not None:
-        return _NESTED.format(fast_match=constants.add(nested), **names)
-    test = leaf_test(member.plan, constants)
-    return None if test is None else _LEAF.format(test=test, **names)
 
 
 def _names(member: _Member, constants: Constants) -> dict[str, str]:

@@ -1,22 +1,15 @@
 """Objects: members in Old's order, then what only New has.
 
-Two loops with one rule for a pair of members (`_compare_members`): a quick one for objects whose members have the
-same names on both sides, and a general one for ambiguous aliases and for ignores that differ between the sides.
+One walk decides about members: names, presence, ignores, defaults and required ones. A generated function
+(`generated.py`) goes ahead of it where many objects come by; it only knows when two objects surely match.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from driftline.payloads._compare.generated import (
-    ComparePair,
-    Rest,
-    fast_match,
-    has_plain_names,
-    is_ignored,
-    object_code,
-    renames_plainly,
-)
+from driftline.payloads._compare.generated import fast_match, has_plain_names
 from driftline.payloads._compare.leaves import fast_types
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
 from driftline.payloads._compare.report import NESTED_LEVELS, Owner, Run
@@ -26,56 +19,66 @@ from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, un
 
 OBJECTS_BEFORE_CODE = 16  # generating a function takes as long as comparing some dozens of objects
 
-_NO_TYPES: frozenset[type] = frozenset()
-_NO_NAMES: frozenset[str] = frozenset()
+
+class _Member(NamedTuple):
+    """What is known of a member by its name: when equal values need no rule, and its plan if that alone decides."""
+
+    types: frozenset[type]
+    direct: NodePlan | None
+
+
+_UNKNOWN = _Member(frozenset(), None)
+_NOT_RENAMED: Mapping[str, str] = {}
+_MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
 
 
 def object_comparer(plan: NodePlan) -> ContainerCompare:
     """Compares two objects member by member."""
-    quick = {name: fast_types(plan.member(name)) for name in _known_names(plan)}
-    if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
-        return _renamed(plan, quick)
-    rest = _rest(plan, quick)
-    return _warming_up(plan, _looping(plan, rest, _renamed(plan, quick)), rest)
-
-
-def _warming_up(plan: NodePlan, loop: ContainerCompare, rest: Rest) -> ContainerCompare:
-    """The loop at first; a generated function once it is clear that there will be many objects."""
+    walk = plan.walk = _walk(plan)
     if not has_plain_names(plan):
-        return loop
-    seen, chosen = 0, loop
+        return walk
+    seen = 0
 
     def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
-        nonlocal seen, chosen
-        if chosen is loop:
+        nonlocal seen
+        if plan.fast_match is not None and run.depth < run.quick_depth:
+            tally = plan.fast_match(old, new)
+            if tally >= 0:
+                run.add(tally)
+                return
+        elif seen <= OBJECTS_BEFORE_CODE:
             seen += 1
             if seen > OBJECTS_BEFORE_CODE:
-                chosen = object_code(plan, _pair_comparer(plan), rest, loop)
                 plan.fast_match = fast_match(plan, NESTED_LEVELS + 1)
-                if plan.compare_objects is compare:
-                    plan.compare_objects = chosen
-        chosen(old, new, run, path)
+        walk(old, new, run, path)
 
     return compare
 
 
-def _known_names(plan: NodePlan) -> set[str]:
-    return {*plan.node.properties, *plan.states[OLD].members, *plan.states[NEW].members}
-
-
-def _looping(plan: NodePlan, rest: Rest, with_both_names: ContainerCompare) -> ContainerCompare:
-    """All members by the loop; both names of an alias in Old are left to the general way."""
-    aliases = plan.aliases
-    tracks_owner = plan.settings.tracks_owners
+def _walk(plan: NodePlan) -> ContainerCompare:
+    """The walk over the members of two objects."""
+    aliases, tracks_owner = plan.aliases, plan.settings.tracks_owners
+    has_names = has_plain_names(plan)
+    compare_pairs = _pairs_walk(plan)
+    required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
 
     def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
-        if aliases and any(raw in old and name in old for raw, name in aliases.items()):
-            with_both_names(old, new, run, path)
-            return
         run.enter()
         if tracks_owner:
             run.owners.append(Owner(plan, old, new))
-        rest(old, new, _NO_NAMES, (), run, path)
+        lefts, rights, renamed = old, new, _NOT_RENAMED
+        if not has_names or (aliases and any(raw in old and name in old for raw, name in aliases.items())):
+            lefts, rights, renamed = _sifted(plan, old, new, run, path)
+        elif aliases:
+            lefts = {aliases.get(raw, raw): value for raw, value in old.items()}
+        if compare_pairs(lefts, rights, renamed, run, path) != len(rights):
+            for name, right in rights.items():
+                if name not in lefts:
+                    _compare_members(plan.member(name), name, MISSING, right, run, path)
+        if not (old or new):
+            run.checked += 1
+        if required and not (lefts.keys() >= required and rights.keys() >= required):
+            _check_required(plan, lefts, rights, old, new, run, path)
         run.depth -= 1
         if tracks_owner:
             run.owners.pop()
@@ -83,125 +86,75 @@ def _looping(plan: NodePlan, rest: Rest, with_both_names: ContainerCompare) -> C
     return compare
 
 
-def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
-    """Compares all members but those that are known and not open."""
-    unnamed = plan.other_member()
-    others = fast_types(unnamed) if unnamed is not None else _NO_TYPES
-    types_of, new_name = quick.get, plan.aliases.get
-    compare_pair = _pair_comparer(plan)
-    required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
+def _pairs_walk(plan: NodePlan) -> Callable[..., int]:
+    """Compares what Old has with what New has of the same name; says how many members both have."""
+    known: dict[str, _Member] = {}
+    known_as, learn = known.get, _learner(plan, known)
+    # Where no member has a name of its own, none needs to be looked up.
+    other = None if _own_names(plan) or not has_plain_names(plan) else learn("")
     # Where an empty string can be a missing member, empty values take the slow way.
     keeps_empty = not plan.settings.drops_empty_strings
 
     def compare(
-        old: dict[str, Json],
-        new: dict[str, Json],
-        known: frozenset[str],
-        still_open: tuple[str, ...],
-        run: Run,
-        path: Path,
-    ) -> None:
-        raw_old = old
-        if plan.aliases:
-            old = {new_name(raw, raw): value for raw, value in old.items()}
-        value_of = new.get
+        lefts: dict[str, Json], rights: dict[str, Json], renamed: Mapping[str, str], run: Run, path: Path
+    ) -> int:
         same = paired = 0
-        for name, left in old.items():
-            if name in known and name not in still_open:
-                paired += 1
-                continue
+        value_of = rights.get
+        for name, left in lefts.items():
+            types, direct = known_as(name, other) or learn(name)
             right = value_of(name, MISSING)
             kind = type(left)
-            is_same = kind in types_of(name, others) and left == right and kind is type(right)
-            if is_same and (left or keeps_empty or kind is not str):
+            if kind in types and left == right and kind is type(right) and (left or keeps_empty or kind is not str):
                 same += 1
-            elif right is MISSING:
-                _compare_members(plan.member(name), name, left, MISSING, run, path)
-            else:
-                paired += 1
-                compare_pair(name, left, right, run, path)
-        run.checked += same
-        if same + paired != len(new):
-            for name, right in new.items():
-                if name not in old:
-                    _compare_members(plan.member(name), name, MISSING, right, run, path)
-        elif not old:
-            run.checked += 1
-        if required and not (old.keys() >= required and new.keys() >= required):
-            _check_required(plan, old, new, raw_old, new, run, path)
-
-    return compare
-
-
-def _pair_comparer(plan: NodePlan) -> ComparePair:
-    """Compares a member that both sides have, at once where nothing but its own rules decides."""
-    plans = {name: plan.member(name) for name in _known_names(plan)}
-    unnamed = plan.other_member()
-    direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
-    other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
-    dropped = frozenset(name for name, child in plans.items() if is_ignored(child))
-    keeps_empty = not plan.settings.drops_empty_strings
-
-    def compare(name: str, left: Json, right: Json, run: Run, path: Path) -> None:
-        if name in dropped:
-            run.ignored += union_leaf_count(left, right)
-            return
-        child = direct_of(name, other)
-        if child is None or left is None or right is None:
-            _compare_members(plan.member(name), name, left, right, run, path)
-        elif type(left) is dict and type(right) is dict:
-            child.compare_objects(left, right, run, (path, name))
-        elif keeps_empty or (left != "" and right != ""):
-            child.compare(left, right, run, (path, name))
-        else:
-            _compare_members(plan.member(name), name, left, right, run, path)
-
-    return compare
-
-
-def _needs_no_pairing(plan: NodePlan) -> bool:
-    """Whether two values other than null and empty strings can be compared at once: nothing ignores them."""
-    return not (plan.removed_by or plan.condition or plan.rules.strategy == "ignore")
-
-
-def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> ContainerCompare:
-    types_of = quick.get
-    check_required = _required_check(plan)
-    tracks_owner = plan.settings.tracks_owners
-    keeps_empty = not plan.settings.drops_empty_strings
-
-    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
-        run.enter()
-        if tracks_owner:
-            run.owners.append(Owner(plan, old, new))
-        before = sift(plan, old, OLD, run, decide=True)
-        after = sift(plan, new, NEW, run)
-        _report_removed(before.removed, after.removed, run, path)
-        for raw, name in before.conflicts:
-            message = f"Old has both {raw} and {name}; the value of {name} is used"
-            run.warn("RULE_ERROR", (path, name), message, plan.member(name).rules.text("alias"))
-        rights = after.members
-        for name, left in before.members.items():
-            right = rights.get(name, MISSING)
-            kind = type(left)
-            is_same = kind in types_of(name, _NO_TYPES) and left == right and kind is type(right)
-            if is_same and (left or keeps_empty or kind is not str):
-                run.checked += 1
                 continue
-            child = plan.member(name, before.renamed.get(name))
-            _compare_members(child, name, left, right, run, path)
-        for name, right in rights.items():
-            if name not in before.members:
-                _compare_members(plan.member(name), name, MISSING, right, run, path)
-        if not (old or new):
-            run.checked += 1
-        if check_required:
-            _check_required(plan, before.members, rights, old, new, run, path)
-        run.depth -= 1
-        if tracks_owner:
-            run.owners.pop()
+            if right is not MISSING:
+                paired += 1
+                if direct is not None and left is not None and right is not None:
+                    if kind is dict is type(right):
+                        direct.compare_objects(left, right, run, (path, name))
+                        continue
+                    if keeps_empty or (left != "" and right != ""):
+                        direct.compare(left, right, run, (path, name))
+                        continue
+            _compare_members(plan.member(name, renamed.get(name)), name, left, right, run, path)
+        run.checked += same
+        return same + paired
 
     return compare
+
+
+def _own_names(plan: NodePlan) -> bool:
+    return bool(plan.node.properties or plan.states[OLD].names or plan.states[NEW].names or plan.node.patterns)
+
+
+def _learner(plan: NodePlan, known: dict[str, _Member]) -> Callable[[str], _Member]:
+    """Finds what is known of a member when a payload first has it; not all that a schema declares come by."""
+    has_names = has_plain_names(plan)
+
+    def learn(name: str) -> _Member:
+        if not has_names and name not in plan.node.properties and name not in plan.states[OLD].members:
+            return _UNKNOWN
+        child = plan.member(name)
+        # Nothing ignores it; null and empty strings aside, nothing but its own rules decides.
+        is_direct = has_names and not (child.removed_by or child.condition or child.rules.strategy == "ignore")
+        found = _Member(fast_types(child), child if is_direct else None)
+        if len(known) < _MAX_NAMES:
+            known[name] = found
+        return found
+
+    return learn
+
+
+def _sifted(
+    plan: NodePlan, old: dict[str, Json], new: dict[str, Json], run: Run, path: Path
+) -> tuple[dict[str, Json], dict[str, Json], dict[str, str]]:
+    """Both sides under New's names without what is ignored, and Old's names of renamed members."""
+    before, after = sift(plan, old, OLD, run, decide=True), sift(plan, new, NEW, run)
+    _report_removed(before.removed, after.removed, run, path)
+    for raw, name in before.conflicts:
+        message = f"Old has both {raw} and {name}; the value of {name} is used"
+        run.warn("RULE_ERROR", (path, name), message, plan.member(name).rules.text("alias"))
+    return before.members, after.members, before.renamed
 
 
 def _report_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str]], run: Run, path: Path) -> None:
@@ -263,10 +216,6 @@ def _compare_with_default(plan: NodePlan, old: Value, new: Value, run: Run, path
             if note not in entry["message"]:  # a default further down is noted already
                 entry["message"] += f"{note}{rule})"
                 entry.setdefault("rule_applied", rule)
-
-
-def _required_check(plan: NodePlan) -> bool:
-    return bool(plan.node.required) and plan.settings.checks_types
 
 
 def _check_required(

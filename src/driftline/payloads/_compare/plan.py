@@ -218,6 +218,7 @@ class NodePlan:
         "states",
         "tokenizers",
         "variant",
+        "walk",
     )  # fmt: skip
 
     def __init__(self, plans: Plans, fragments: Fragments, context: Context, variant: Variant) -> None:
@@ -254,6 +255,7 @@ class NodePlan:
         self.compare_objects: Compare = self._first_compare
         self.compare_containers: Compare = self._first_compare
         self.fast_match: FastMatch | None = None  # there once the node has met some objects
+        self.walk: Compare = self._first_compare  # for objects that `fast_match` does not settle
 
     def _first_compare(self, old: Value, new: Value, run: Run, path: Path) -> None:
         self.plans.tools.build(self)
