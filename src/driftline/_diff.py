@@ -34,7 +34,7 @@ def diff(a: Any, b: Any, **options: Any) -> Any:
     ['changed']
     >>> diff({"total": 1}, {"total": 2}, schema=None)
     mismatch: 1 difference, 0 warnings
-      $.total VALUE_MISMATCH: 1 != 2
+      $.total VALUE_MISMATCH: Values differ: 1 != 2
     """
     if "schema" in options:
         from driftline.payloads import compare

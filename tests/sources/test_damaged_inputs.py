@@ -29,6 +29,8 @@ INPUTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "parquet": (table_inputs.parquet, "t.parquet"),
     "arrow": (table_inputs.arrow, "t.arrow"),
     "sqlite": (table_inputs.sqlite_table, "t.db"),
+    "duckdb": (table_inputs.duckdb_table, "t.duckdb"),
+    "workbook": (table_inputs.workbook, "t.xlsx"),
     "hive": (table_inputs.hive, "hive/**/*.parquet"),
     "delta": (table_inputs.delta_version, "delta/*.parquet"),
     "delta log": (table_inputs.delta, "delta/_delta_log/*.json"),

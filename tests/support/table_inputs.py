@@ -7,6 +7,8 @@ import json
 import sqlite3
 from pathlib import Path
 
+import duckdb
+import openpyxl
 import polars as pl
 import pyarrow as pa
 import pyarrow.feather
@@ -62,6 +64,22 @@ def json_lines(folder: Path) -> Path:
 def parquet(folder: Path) -> Path:
     pq.write_table(TABLE, folder / "t.parquet")
     return folder / "t.parquet"
+
+
+def duckdb_table(folder: Path) -> str:
+    with duckdb.connect(str(folder / "t.duckdb")) as database:
+        database.register("rows", TABLE)
+        database.execute("CREATE TABLE t AS SELECT * FROM rows")
+    return f"{folder / 't.duckdb'}::t"
+
+
+def workbook(folder: Path) -> str:
+    book = openpyxl.Workbook()
+    book.active.append(TABLE.column_names)
+    for row in TABLE.to_pylist():
+        book.active.append(list(row.values()))
+    book.save(folder / "t.xlsx")
+    return f"{folder / 't.xlsx'}::Sheet"
 
 
 def arrow(folder: Path) -> Path:

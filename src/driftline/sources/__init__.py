@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         stored_copy as stored_copy,
     )
     from driftline.sources._cells import (
-        SpooledBatch as SpooledBatch,
         arrow_column as arrow_column,
         column_kinds as column_kinds,
         is_of_polars as is_of_polars,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     )
     from driftline.sources._csv.parse import RecordTexts as RecordTexts, record_texts as record_texts
     from driftline.sources._csv.strict import (
-        CsvReading as CsvReading,
         TextTable as TextTable,
         decoded as decoded,
         exact_encoding as exact_encoding,

@@ -3,13 +3,8 @@
     merged = merge("base.csv", "ours.csv", "theirs.csv", "merged.csv", key="id", conflicts="markers")
 
 Cells are texts: those of CSV as they are, those of JSON Lines as JSON. A cell that a version does not have is missing
-in its row. With `conflicts="markers"` a row in conflict is written in both versions, between lines like those of Git:
-
-    <<<<<<< ours
-    1,Ann,77
-    =======
-    1,Ann,99
-    >>>>>>> theirs
+in its row. With `conflicts="markers"` a row in conflict is written in both versions, between the lines of Git:
+`<<<<<<< ours`, `=======` and `>>>>>>> theirs`.
 """
 
 from __future__ import annotations
