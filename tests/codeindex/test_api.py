@@ -165,7 +165,7 @@ def test_cases(case: Any) -> None:
 
 READERS = ("compare", "go", "model", "namespaced", "plain", "python", "readers", "rules", "rust", "script")
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (1, "ddbe97f34525")
+KNOWN = (1, "d89201a00942")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:

