@@ -13,6 +13,7 @@ import pytest
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as command
 from support.processes import run_process
+from support.sqlite_judge import described
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -150,11 +151,13 @@ def test_a_conflict_keeps_ours_and_is_listed(repository):
 @pytest.mark.parametrize(
     ("ours", "theirs", "words"),
     [
-        ("UPDATE users SET age = 1", "CREATE TABLE other (x)", "other: only the new database has it"),
-        ("UPDATE users SET age = 1", "ALTER TABLE users ADD COLUMN z", "users: only NEW has column z"),
-        ("ALTER TABLE users ADD COLUMN z", "UPDATE users SET age = 1", "the file has 3 columns, the database 4"),
-        ("UPDATE users SET age = 1", "CREATE INDEX i ON users (age)", "index i: theirs changed it"),
-        ("UPDATE users SET age = 1", "PRAGMA user_version = 7", "PRAGMA user_version: theirs changed it from 0 to 7"),
+        ("CREATE TABLE other (x)", "CREATE TABLE other (y)", "table other: both sides changed its definition"),
+        ("ALTER TABLE users ADD COLUMN y", "ALTER TABLE users ADD COLUMN z", "table users: both sides changed"),
+        ("CREATE INDEX i ON users (name)", "CREATE INDEX i ON users (age)", "index i: both sides changed"),
+        ("UPDATE users SET age = 1", "ALTER TABLE users DROP COLUMN age", "does not keep the other's rows"),
+        ("UPDATE users SET age = 1", "DROP TABLE users", "does not keep the other's rows"),
+        ("ALTER TABLE users DROP COLUMN age", "INSERT INTO users VALUES (9, 'x', 1)", "does not keep the other's rows"),
+        ("PRAGMA user_version = 3", "PRAGMA user_version = 7", "PRAGMA user_version: ours changed it from 0 to 3"),
         ("CREATE TABLE p (o REFERENCES users); INSERT INTO p VALUES (3)", "DELETE FROM users", "FOREIGN_KEY conflict"),
     ],
 )
@@ -309,3 +312,40 @@ def test_a_merge_never_drops_a_definition_of_theirs(tmp_path, capfd):
     code = run(command, ["git", "merge", base, ours, theirs])
     found = apsw.Connection(ours).execute("SELECT typeof(v), v FROM t WHERE id = 3").fetchall()
     assert (code, found) in ((0, [("text", "007")]), (1, []))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE TABLE other (x); INSERT INTO other VALUES (1)",
+        "ALTER TABLE users ADD COLUMN z DEFAULT 5",
+        "CREATE INDEX i ON users (age); CREATE VIEW w AS SELECT * FROM users",
+        "CREATE TRIGGER g AFTER INSERT ON users BEGIN DELETE FROM users; END",
+        "ALTER TABLE users RENAME TO u; CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL, age INTEGER, "
+        "CHECK (age > 0)); INSERT INTO users SELECT * FROM u; DROP TABLE u",
+        "PRAGMA user_version = 7",
+    ],
+)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_merge_keeps_the_schema_changes_of_either_side(tmp_path, schema, is_ours):
+    rows = "UPDATE users SET age = 31 WHERE id = 1; DELETE FROM users WHERE id = 2; INSERT INTO users(id, name, age) "
+    rows += "VALUES (9, 'Zoe', 1)"
+    paths = [str(tmp_path / name) for name in ("base.db", "ours.db", "theirs.db")]
+    for path, more in zip(paths, ((), (schema,), (rows,)) if is_ours else ((), (rows,), (schema,)), strict=True):
+        run_sql(*BASE, *more, path=path)
+    base, ours, theirs = paths
+    run_sql(*BASE, rows, schema, path=str(tmp_path / "wanted.db"))
+    driftline("git", "merge", base, ours, theirs)
+    assert described(Path(ours)) == described(tmp_path / "wanted.db")
+
+
+def test_log_and_show_have_the_text(repository):
+    driftline("git", "install")
+    run_sql(USERS, "INSERT INTO users VALUES (1, 'Alice', 30)")
+    commit("first")
+    run_sql("UPDATE users SET age = 31")
+    commit("second")
+    for shown in (git("log", "-p", "-1"), git("show")):
+        assert """+INSERT INTO "users" ("id", "name", "age") VALUES (1, 'Alice', 31);""" in shown
+    assert "'Alice'" not in git("diff", "HEAD~1")
+    assert "30 → 31" in git("diff", "HEAD~1")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,18 @@ from typing import Any
 import apsw
 
 from driftline.changesets._apply import Conflict, apply
-from driftline.changesets._format.database import StoredTable, connect, explained, stored_tables
-from driftline.changesets._format.encoding import quoted
+from driftline.changesets._format.database import StoredTable, connect, explained, savepoint, stored_tables
+from driftline.changesets._format.encoding import folded, quoted
 from driftline.changesets._format.show import sql_literal, text_lines
-from driftline.changesets._make.databases import Diff, diff
-from driftline.changesets._make.table_diff import stored_rows
+from driftline.changesets._make.databases import DatabaseDiff, diff, opened_sides, register_any
+from driftline.changesets._make.schema_plan import SchemaObject, plan_schema, schema_objects
+from driftline.changesets._make.table_diff import TablePair, stored_rows
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
+Schema = Mapping[tuple[str, str], SchemaObject]
+
+_SIDES = ("base.db", "ours.db", "theirs.db")
 _PRAGMAS = ("user_version", "application_id")
 
 
@@ -106,62 +110,162 @@ class Merge:
 def merge(base: str, ours: str, theirs: str) -> Merge:
     """Bring the changes from base to theirs into ours; rows in conflict keep ours.
 
-    What cannot be merged (schemas, foreign keys that would break) leaves ours as it was.
+    A definition that one side changed is kept. What cannot be merged (definitions that both changed, foreign keys that
+    would break) leaves ours as it was.
     """
-    with _both_sides(base, ours, theirs) as (old, mine, new):
+    folder = os.path.dirname(os.path.realpath(ours))
+    with _both_sides(base, ours, theirs) as paths, tempfile.TemporaryDirectory(dir=folder) as scratch:
         try:
-            found = diff(old, new, allow_incomplete=True)
-            problems = [f"{problem.table}: {problem.text}" for problem in found.problems]
-            problems += _unmerged_schema(found, mine, new) + _unmerged_pragmas(old, mine, new)
+            copies = [_copied(path, os.path.join(scratch, name)) for path, name in zip(paths, _SIDES, strict=True)]
+            problems = _merge_schemas(copies, os.path.join(scratch, "schema.db"))
+            pragmas = {name: [_pragma(path, name) for path in paths] for name in _PRAGMAS}
+            for name, (before, mine, new) in pragmas.items():
+                if new not in (before, mine) and mine != before:
+                    problems.append(f"PRAGMA {name}: ours changed it from {before} to {mine}, theirs to {new}")
             if problems:
                 return Merge(problems=problems)
-            return Merge(conflicts=_apply_to(found, mine, ours))
+            found = diff(copies[0], copies[2], allow_incomplete=True)
+            if found.problems:
+                return Merge(problems=[f"{problem.table}: {problem.text}" for problem in found.problems])
+            conflicts = _apply_to(found, copies[1], {name: v[2] for name, v in pragmas.items() if v[2] != v[0]})
+            replace_file(copies[1], ours)
+            return Merge(conflicts=conflicts)
         except DriftlineError as error:
             return Merge(problems=[error.message])
 
 
-def _apply_to(found: Diff, mine: str, target: str) -> list[Conflict]:
-    folder = os.path.dirname(os.path.realpath(target))
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        copy = os.path.join(scratch, "merged.db")
-        with connect(mine) as source, explained(mine):
-            merged = apsw.Connection(copy)
-            with merged.backup("main", source, "main") as backup:
-                backup.step()
-            merged.close()
-        applied = apply(
-            found.changes, copy, "omit", triggers=False, foreign_key_actions=False, ignore_noop=True, foreign_keys=True
-        )
-        replace_file(copy, target)
+def _copied(path: str, copy: str) -> str:
+    with connect(path) as source, explained(path):
+        made = apsw.Connection(copy)
+        with made.backup("main", source, "main") as backup:
+            backup.step()
+        made.close()
+    return copy
+
+
+def _apply_to(found: DatabaseDiff, path: str, pragmas: Mapping[str, int]) -> list[Conflict]:
+    applied = apply(found.changes, path, "omit", as_recorded=True, ignore_noop=True, foreign_keys=True)
+    with connect(path, write=True) as connection, explained(path):
+        for name, value in pragmas.items():
+            connection.execute(f"PRAGMA {name} = {value}")
     return [conflict for conflict, _ in applied.conflicts]
-
-
-def _unmerged_schema(found: Diff, mine: str, theirs: str) -> list[str]:
-    """Definitions that theirs changed and ours does not have in the same form."""
-    names = [note.name for note in found.notes if note.code == "schema"]
-    if not names:
-        return []
-    have, wanted = (_objects(path) for path in (mine, theirs))
-    return [
-        f"{name}: theirs changed it, and changes of rows do not" for name in names if have.get(name) != wanted.get(name)
-    ]
-
-
-def _objects(path: str) -> dict[str, str]:
-    with connect(path) as connection, explained(path):
-        query = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
-        return {str(name): str(text) for name, text in connection.execute(query)}
-
-
-def _unmerged_pragmas(base: str, ours: str, theirs: str) -> list[str]:
-    problems = []
-    for name in _PRAGMAS:
-        before, mine, new = (_pragma(path, name) for path in (base, ours, theirs))
-        if new not in (before, mine):
-            problems.append(f"PRAGMA {name}: theirs changed it from {before} to {new}")
-    return problems
 
 
 def _pragma(path: str, name: str) -> int:
     with connect(path) as connection, explained(path):
         return int(next(chain.from_iterable(connection.execute(f"PRAGMA {name}"))))
+
+
+# Definitions: each side changes to the schema that has what either side changed; then rows compare as ever.
+
+
+def _merge_schemas(paths: list[str], target: str) -> list[str]:
+    """Give base, ours and theirs one schema, that of all changes of definitions; why it cannot be, otherwise."""
+    schemas = [_schema(path) for path in paths]
+    base, ours, theirs = (objects for objects, _ in schemas)
+    merged: dict[tuple[str, str], SchemaObject] = {}
+    problems = []
+    for key in dict.fromkeys([*ours, *theirs, *base]):
+        before, mine, new = base.get(key), ours.get(key), theirs.get(key)
+        if _same(mine, new) or _same(before, new):
+            chosen = mine
+        elif _same(before, mine):
+            chosen = new
+        else:
+            problems.append(f"{key[0]} {(mine or new or before).name}: both sides changed its definition")  # type: ignore[union-attr]
+            continue
+        if chosen is not None:
+            merged[key] = chosen
+    if problems or all(_is_schema(objects, merged) for objects in (base, ours, theirs)):
+        return problems
+    _create(target, merged.values())
+    for name, table in schemas[0][1].items():
+        key = ("table", name)
+        if (
+            table.kind == "table"
+            and key in base
+            and not _fits_changed_rows(paths, table, base[key], ours.get(key), target)
+        ):
+            problems.append(
+                f"table {table.name}: one side changed its definition, which does not keep the other's rows"
+            )
+    if not problems:
+        for path in paths:
+            _migrate(path, target)
+    return problems
+
+
+def _fits_changed_rows(
+    paths: list[str], table: StoredTable, before: SchemaObject, mine: SchemaObject | None, target: str
+) -> bool:
+    """Whether a definition that changed keeps the rows that the side with the old definition changed."""
+    if _same(before, _schema(target)[0].get(before.key)):
+        return True
+    stayed = paths[1] if _same(before, mine) else paths[2]
+    if _same(before, _schema(stayed)[0].get(before.key)):
+        return not _rows_differ(paths[0], stayed, table) or all(
+            _keeps_rows(p, table, target) for p in (paths[0], stayed)
+        )
+    return _keeps_rows(paths[0], table, target)  # both sides have the new definition
+
+
+def _same(one: SchemaObject | None, other: SchemaObject | None) -> bool:
+    return one is other or (one is not None and one.same(other))
+
+
+def _is_schema(objects: Schema, merged: Schema) -> bool:
+    return objects.keys() == merged.keys() and all(_same(item, merged[key]) for key, item in objects.items())
+
+
+def _schema(path: str) -> tuple[Schema, dict[str, StoredTable]]:
+    with connect(path) as connection, explained(path):
+        tables = {folded(table.name): table for table in stored_tables(connection)}
+        return schema_objects(connection, tables), tables
+
+
+def _create(path: str, objects: Iterable[SchemaObject]) -> None:
+    """An empty database of a schema."""
+    connection = apsw.Connection(path)
+    connection.collation_needed(register_any)
+    with explained("the merged schema"):
+        for item in sorted(objects, key=lambda item: ("table", "index", "view", "trigger").index(item.kind)):
+            connection.execute(item.statement)
+        connection.close()
+
+
+def _rows_differ(base: str, path: str, table: StoredTable) -> bool:
+    with opened_sides(base, path) as sides:
+        name = folded(table.name)
+        return TablePair(sides.connection, sides.new[name], sides.old[name]).contents_differ()
+
+
+def _keeps_rows(path: str, table: StoredTable, target: str) -> bool:
+    """Whether all rows of a table are the same under another definition, columns that it adds aside."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = _copied(path, os.path.join(folder, "copy.db"))
+        _migrate(copy, target)
+        with opened_sides(path, copy) as sides:
+            new = sides.new.get(folded(table.name))
+            names = {folded(column.name) for column in table.columns}
+            kept = [] if new is None else [column for column in new.columns if folded(column.name) in names]
+            if new is None or [folded(c.name) for c in kept] != [folded(c.name) for c in table.columns]:
+                return False
+            return not TablePair(sides.connection, replace(new, columns=tuple(kept)), table).contents_differ()
+
+
+def _migrate(path: str, target: str) -> None:
+    """Give a database the schema of another one, with the rows that fit it."""
+    (objects, tables), (wanted, wanted_tables) = _schema(path), _schema(target)
+    plan = plan_schema(objects, wanted, tables, wanted_tables, lambda _: True)
+    triggers = [[item for item in side.values() if item.kind == "trigger"] for side in (objects, wanted)]
+    with connect(path, write=True) as connection, explained(path):
+        connection.execute("PRAGMA legacy_alter_table = ON; PRAGMA foreign_keys = OFF")
+        with savepoint(connection):
+            for statement in (
+                *(item.drop for item in triggers[0]),
+                *plan.drop_views,
+                *plan.before,
+                *plan.after,
+                *(item.statement for item in triggers[1]),
+            ):
+                connection.execute(statement)

@@ -248,14 +248,14 @@ def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
             # Databases of different encodings cannot be attached to one connection.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = recoded(old_connection, olds.values(), folder / "old.db", encoding)
-        connection.collation_needed(_register_any)
+        connection.collation_needed(register_any)
         connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
         connection.execute("BEGIN")
         news = {folded(table.name): table for table in stored_tables(connection)}
         yield Sides(connection, encoding, news, olds)
 
 
-def _register_any(connection: apsw.Connection, name: str) -> None:
+def register_any(connection: apsw.Connection, name: str) -> None:
     """Let tables of another program's collation be read; no comparison goes by it (`TablePair.of`)."""
     connection.create_collation(name, lambda a, b: (a > b) - (a < b))
 

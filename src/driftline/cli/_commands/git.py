@@ -53,14 +53,15 @@ def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textc
     scope = "--global" if is_global else "--local"
     extra = "" if rules is None else f" --rules {shlex.quote(rules)}"
     name = _driver_name(scope, rules, extra)
+    # `git log -p` and `git show` ask for the text only, `git diff` for the command where there is one.
     settings = {
-        f"diff.{name}.textconv" if textconv else f"diff.{name}.command": "driftline git "
-        + ("textconv" if textconv else f"diff{extra}"),
+        **({} if textconv else {f"diff.{name}.command": f"driftline git diff{extra}"}),
+        f"diff.{name}.textconv": "driftline git textconv",
         f"merge.{name}.name": "driftline: merge by rows",
         f"merge.{name}.driver": f"driftline git merge{extra} %O %A %B %P",
     }
-    # Both at once would leave it to Git which one is used.
-    _git("config", scope, "--unset-all", f"diff.{name}.{'command' if textconv else 'textconv'}", may_fail=True)
+    if textconv:
+        _git("config", scope, "--unset-all", f"diff.{name}.command", may_fail=True)
     for setting, value in settings.items():
         _git("config", scope, setting, value)
         click.echo(f"{setting} = {value}")
