@@ -46,7 +46,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
-CACHED_BYTES = 64 << 20  # of schema text: a caller could send a large one each time
+CACHED_BYTES = 16 << 20  # of schema text, each byte of which takes up to twenty in memory
 _CAP = "the limit for a schema"
 ALL_STRICT: Mapping[str, Json] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}

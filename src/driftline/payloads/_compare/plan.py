@@ -68,6 +68,7 @@ class SchemaSettings:
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.warns_of_values = any(self._is_set(name) for name in ("cast", "datetime-format", "datetime-tolerance"))
+        self.has_aliases = f"{EXTENSION_PREFIX}alias" in self._survey.extensions
         self.tracks_owners = any("@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN, ()))
         self.state, self.located, self.problems = self._ignores()
         switches = read_rules(self._own)
@@ -101,7 +102,7 @@ class SchemaSettings:
         """Old names -> the names that aliases give them, anywhere in the schema."""
         found: dict[str, dict[str, None]] = {}
         full = f"{EXTENSION_PREFIX}alias"
-        for node in reachable(self.document, self.root) if full in self._survey.extensions else ():
+        for node in reachable(self.document, self.root) if self.has_aliases else ():
             for name, fragments in node.properties.items():
                 alias = self.document.node(fragments).extensions.get(full)
                 if alias is not None and isinstance(alias.value, str):
@@ -305,7 +306,7 @@ class NodePlan:
     def _aliases(self) -> dict[str, str]:
         """Old name -> New name of the aliased members."""
         found: dict[str, str] = {}
-        for name, fragments in self.node.properties.items():
+        for name, fragments in self.node.properties.items() if self.settings.has_aliases else ():
             alias = self.settings.document.node(fragments).extensions.get(EXTENSION_PREFIX + "alias")
             if alias is not None and isinstance(alias.value, str) and alias.value not in ("", name):
                 found.setdefault(alias.value, name)
