@@ -13,10 +13,10 @@ import pyarrow as pa
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, load, register
 from driftline.lake._fold.local import delta_ids
-from driftline.lake._store.delta import Commit, append
 from driftline.lake._store.lake import attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import write_file
 from driftline.lake._store.rows import delta_file_schema
+from driftline.lake._store.tables import Commit, append
 
 TABLE = "orders"
 COLUMNS = {

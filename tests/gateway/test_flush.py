@@ -19,8 +19,8 @@ from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.push import parse_push, stored_delta
 from driftline.lake import Lake
 from driftline.lake._flush_target import FlushTarget
-from driftline.lake._store.delta import load
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
+from driftline.lake._store.tables import load
 from support.gateways import GATEWAY, delta, running
 from support.processes import wait_until
 

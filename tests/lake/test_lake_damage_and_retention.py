@@ -22,8 +22,8 @@ from driftline.lake import (
     verify,
 )
 from driftline.lake._read.state import all_deltas, state_rows
-from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.envelopes import parse_envelope, read_envelope
+from driftline.lake._store.tables import files_of, load
 from support.lake_damage import DAMAGES, delta_files, forge
 from support.lakes import SCHEMA, delta, load_lake
 

@@ -6,10 +6,11 @@ import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from driftline.lake import Lake, compact, flush, set_horizon, verify
 from driftline.lake._read.state import state_rows
-from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.tables import files_of, load
 from support.lakes import delta, load_lake
 
 TARGET = 40_000
@@ -63,5 +64,5 @@ def test_tombstones_stay_until_the_horizon_has_passed_them(tmp_path: Path) -> No
 
 
 def tombstones(lake: Lake) -> dict[str, int]:
-    rows = load(lake, "todos", "deletes").to_pyarrow_table().to_pylist()
+    rows = DeltaTable(lake.part("todos", "deletes")).to_pyarrow_table().to_pylist()
     return {row["_row_id"]: row["_deleted"]["hlc"] for row in rows}

@@ -16,7 +16,7 @@ import pytest
 from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, replay, vacuum, verify
 from driftline.lake._read.state import all_deltas, state_rows
-from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.tables import files_of, load
 from support.lakes import SCHEMA, delta, load_lake
 
 if TYPE_CHECKING:

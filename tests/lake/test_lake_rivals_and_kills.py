@@ -19,9 +19,9 @@ from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake._fold.local import run_locally
 from driftline.lake._fold.plan import bounded_rows
 from driftline.lake._read.state import state_rows
-from driftline.lake._store.delta import load, transaction_version
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import decode_state
+from driftline.lake._store.tables import load, transaction_version
 from support.lakes import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once, snapshot_table
 from support.processes import start_process
 

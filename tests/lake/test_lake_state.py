@@ -17,7 +17,7 @@ from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, flush, register, set_horizon, status_of, vacuum
 from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due
 from driftline.lake._read.state import state_rows
-from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.tables import files_of, load
 from support.lakes import SCHEMA, delta, load_lake
 
 BATCHES = [

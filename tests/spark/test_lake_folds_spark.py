@@ -17,8 +17,8 @@ from driftline.lake import Lake, changes, compact, flush, materialize, register,
 from driftline.lake._load.ingest import commit_ingested, plan_ingest
 from driftline.lake._load.load import extract_snapshots
 from driftline.lake._read.state import all_deltas
-from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.rows import decode_state
+from driftline.lake._store.tables import files_of, load
 from driftline.spark._lake import ingest_on_spark, lake_engine, load_schedulers
 from support.lakes import SCHEMA, VALUES, delta, load_lake, snapshot_table
 

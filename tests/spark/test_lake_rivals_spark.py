@@ -20,8 +20,8 @@ from driftline.deltas import RowDelta, TableSchema, merge
 from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake._read.state import all_deltas, state_rows
-from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state, escape_name
+from driftline.lake._store.tables import load
 from driftline.spark._lake import lake_engine
 from support.lake_damage import DAMAGES, delta_files, forge
 from support.lakes import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once, snapshot_table

@@ -64,7 +64,7 @@ class Steps:
 @contextmanager
 def counted(steps: Steps) -> Iterator[None]:
     """Every durable step is counted, and followed by a kill where one is wanted."""
-    with mock.patch.multiple("driftline.lake._store.delta", MAX_TRIES=3):
+    with mock.patch.multiple("driftline.lake._store.tables", MAX_TRIES=3):
         patches = [
             mock.patch.object(owner, name, _counting(getattr(owner, name), name, steps)) for owner, name in DURABLE
         ]

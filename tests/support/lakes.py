@@ -62,7 +62,7 @@ def delta(op: str, row_id: str, hlc: int, client: str = "c", table: str = "todos
 
 
 def load_lake(root: Any, batches: list[list[RowDelta]], compact_after: set[int] | None = None) -> Lake:
-    lake = Lake(str(root))
+    lake = root if isinstance(root, Lake) else Lake(str(root))
     register(lake, SCHEMA)
     for number, batch in enumerate(batches):
         # Past the check of ids with two operations: lakes of earlier versions hold some.

@@ -237,7 +237,7 @@ def uploading(url: str) -> Iterator[BinaryIO]:
 
 
 def delta_options(url: str) -> dict[str, str] | None:
-    """The storage options of `deltalake` for a location: only whether plain HTTP is allowed."""
+    """The storage options of a Delta table at a location: only whether plain HTTP is allowed."""
     return {"AWS_ALLOW_HTTP": "true"} if is_url(url) and _is_plain_http() else None
 
 

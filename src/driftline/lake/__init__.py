@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         verify as verify,
     )
     from driftline.lake._read.state import materialize as materialize, state_rows as state_rows
-    from driftline.lake._store.delta import files_of as files_of, load as load
     from driftline.lake._store.flush import (
         FlushResult as FlushResult,
         LogRange as LogRange,
@@ -86,5 +85,6 @@ if TYPE_CHECKING:
         load_history as load_history,
         newest_snapshot as newest_snapshot,
     )
+    from driftline.lake._store.tables import files_of as files_of, load as load
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -97,7 +97,7 @@ class FlushTarget:
 
     def versions(self) -> dict[str, int]:
         """The current version of every table's deltas, -1 where there are only envelopes."""
-        from driftline.lake._store.delta import load
+        from driftline.lake._store.tables import load
 
         with _lake_errors():
             tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
@@ -119,7 +119,7 @@ class FlushTarget:
 
     def is_current(self, path: str) -> bool:
         """Whether a file below the lake's root is part of its table as it is now, so that no vacuum has removed it."""
-        from driftline.lake._store.delta import files_of, load
+        from driftline.lake._store.tables import files_of, load
 
         _, table, part, *rest = path.split("/", 3)
         with _lake_errors():
@@ -154,8 +154,8 @@ class FlushTarget:
 
     def facts(self) -> Mapping[str, TableFacts]:
         """Schemas and horizons of every table."""
-        from driftline.lake._store.delta import load
         from driftline.lake._store.schemas import refused_before, schema_of, schema_version
+        from driftline.lake._store.tables import load
 
         with _lake_errors():
             tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}

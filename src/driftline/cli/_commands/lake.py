@@ -156,7 +156,7 @@ def fold_options(command: Function) -> Function:
 
 
 def open_lake(location: str) -> Lake:
-    """The lake of `--lake`; storage options come from the environment, as `deltalake` reads them."""
+    """The lake of `--lake`; storage options come from the environment."""
     from driftline.lake import Lake
 
     return Lake(location)

@@ -16,25 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from driftline.core import Tracker
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, plan_fold
-from driftline.lake._store.delta import (
-    MAX_TRIES,
-    Commit,
-    append,
-    create,
-    files_of,
-    load,
-    new_token,
-    retried,
-    transaction_version,
-    version_of_commit,
-)
 from driftline.lake._store.flush import flush_envelopes
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
 from driftline.lake._store.parquet import DataFile, naming_damage, read_file, write_file
@@ -57,6 +44,19 @@ from driftline.lake._store.snapshots import (
     PINNED_DELETES,
     newest_snapshot,
     pins_of,
+)
+from driftline.lake._store.tables import (
+    MAX_TRIES,
+    Commit,
+    StoredTable,
+    append,
+    create,
+    files_of,
+    load,
+    new_token,
+    retried,
+    transaction_version,
+    version_of_commit,
 )
 
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
@@ -200,12 +200,9 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     wanted.update({file.path: file for file in changes.deletes})
     token = new_token()
     details = {"operation": "compact", "token": token}
-    version = -1
 
     def attempt() -> bool:
-        nonlocal version
         latest = load(plan.lake, plan.table, "deletes")
-        version = -1 if latest is None else latest.version()
         if latest is None:
             first = Commit(adds=list(wanted.values()), metadata=details)
             return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
@@ -218,7 +215,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
         return append(latest, commit)
 
     retried(attempt, f"compacting {plan.table}")
-    return version_of_commit(plan.lake, plan.table, "deletes", token, version)
+    return version_of_commit(plan.lake, plan.table, "deletes", token)
 
 
 def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
@@ -231,14 +228,13 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     removes = () if overwrite else sorted(changes.replaced_base)
     commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
     latest = load(plan.lake, plan.table, "base")
-    before = -1 if latest is None else latest.version()  # the commit advances a loaded table
     if not _try_base(plan, latest, commit):
         return None
     return CompactionResult(
         plan.table,
         True,
         plan.deltas_version,
-        version_of_commit(plan.lake, plan.table, "base", token, before),
+        version_of_commit(plan.lake, plan.table, "base", token),
         plan.delta_count,
         len(changes.base) + len(changes.deletes),
         len(changes.replaced_base) + len(changes.replaced_deletes),
@@ -246,7 +242,7 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     )
 
 
-def _try_base(plan: FoldPlan, latest: DeltaTable | None, commit: Commit) -> bool:
+def _try_base(plan: FoldPlan, latest: StoredTable | None, commit: Commit) -> bool:
     schema = base_file_schema(plan.columns)
     if latest is None:
         return create(plan.lake, plan.table, "base", schema, commit)
@@ -377,7 +373,7 @@ def _is_complete(lake: Lake, path: str, rows: int) -> bool:
         return False
 
 
-def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
+def _columns_of(delta_table: StoredTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
     """The table's own columns, by the types of the files; json is a string to every reader."""
-    fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
-    return [ColumnSchema(plain_name(field.name), column_type(field.type.type)) for field in fields]
+    fields = [field for field in delta_table.schema() if field.name not in META_COLUMNS and field.name != STAMPS]
+    return [ColumnSchema(plain_name(field.name), column_type(field.type)) for field in fields]

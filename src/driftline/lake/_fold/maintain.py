@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError
-
 from driftline.core import JsonObject, Tracker
 from driftline.deltas import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine, WriteSnapshot, collect_changes, compact
 from driftline.lake._fold.local import run_locally
 from driftline.lake._fold.plan import FoldPlan, new_files, plan_fold, usable_snapshot
-from driftline.lake._store.delta import Commit, append, create, files_of, load, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import envelope_paths, maker_of, origin_of
 from driftline.lake._store.flush import count_set_aside, count_waiting, envelope_transaction, log_transaction
 from driftline.lake._store.lake import Lake, Part, relative
@@ -31,6 +27,17 @@ from driftline.lake._store.schemas import (
     schema_of,
 )
 from driftline.lake._store.snapshots import newest_snapshot, pins_of
+from driftline.lake._store.tables import (
+    Commit,
+    StoredTable,
+    append,
+    create,
+    files_of,
+    load,
+    loaded,
+    retried,
+    transaction_version,
+)
 
 DEFAULT_HOURS = 168
 
@@ -146,19 +153,8 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     for part, versions in kept.items():
         delta_table = load(lake, table, part)
         if delta_table is not None:
-            gone += [relative(table, part, path) for path in _vacuum(delta_table, versions, hours, dry_run)]
+            gone += [relative(table, part, path) for path in delta_table.vacuum(versions, hours, dry_run)]
     return sorted(gone + _flushed_envelopes(lake, table, hours, dry_run))
-
-
-def _vacuum(delta_table: DeltaTable, versions: list[int], hours: int, dry_run: bool) -> list[str]:
-    paths: list[str] = delta_table.vacuum(
-        retention_hours=hours,
-        dry_run=dry_run,
-        enforce_retention_duration=False,
-        full=True,
-        keep_versions=versions or [delta_table.version()],
-    )
-    return paths
 
 
 def _kept_versions(lake: Lake, table: str, hours: int) -> tuple[list[int], list[int]]:
@@ -166,8 +162,7 @@ def _kept_versions(lake: Lake, table: str, hours: int) -> tuple[list[int], list[
     if base_table is None:
         return [], []
     cutoff = (datetime.now(UTC) - timedelta(hours=hours)).timestamp() * 1000
-    young = [entry["version"] for entry in base_table.history() if entry.get("timestamp", 0) >= cutoff]
-    base_versions = sorted({*young, base_table.version()})
+    base_versions = sorted({*base_table.versions_since(cutoff), base_table.version()})
     pins = [pins_of(load(lake, table, "base", version)) for version in base_versions]
     return base_versions, sorted({pin[1] for pin in pins if pin is not None})
 
@@ -187,7 +182,7 @@ def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> lis
     return gone
 
 
-def _is_needless(deltas_table: DeltaTable | None, name: str) -> bool:
+def _is_needless(deltas_table: StoredTable | None, name: str) -> bool:
     """Whether an envelope can be removed: its deltas are in Parquet and no flush can need it again."""
     marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
     if None in marked:
@@ -247,14 +242,7 @@ def _set_property(lake: Lake, table: str, name: str, value: int) -> None:
         current = refused_before(deltas_table) if name == REFUSE_PROPERTY else horizon_of(deltas_table)
         if current is not None and current >= value:
             return True
-        note = CommitProperties(custom_metadata={"driftline": {"operation": "retention"}})
-        try:
-            deltas_table.alter.set_table_properties(
-                {name: str(value)}, raise_if_not_exists=False, commit_properties=note
-            )
-        except CommitFailedError:
-            return False
-        return True
+        return deltas_table.set_properties({name: str(value)}, {"operation": "retention"})
 
     retried(attempt, f"setting the horizon of {table}")
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
-from driftline.lake._store.delta import files_of, load, loaded
 from driftline.lake._store.flush import WaitingEnvelope, envelopes_of
 from driftline.lake._store.lake import Lake, Part, is_merged, relative
 from driftline.lake._store.parquet import DataFile, read_batches, row_group_sizes
@@ -25,6 +23,7 @@ from driftline.lake._store.schemas import (
     schema_of,
 )
 from driftline.lake._store.snapshots import Pins, Snapshot, pins_of, snapshot_as_of, snapshot_of
+from driftline.lake._store.tables import StoredTable, files_of, load, loaded
 
 ROWS_PER_RANGE = 150_000
 TARGET_FILE_BYTES = 32 << 20
@@ -182,8 +181,8 @@ def usable_snapshot(
     table: str,
     as_of: int | None,
     columns: Sequence[ColumnSchema],
-    deltas_table: DeltaTable,
-    base_table: DeltaTable | None,
+    deltas_table: StoredTable,
+    base_table: StoredTable | None,
 ) -> Snapshot | None:
     """The newest snapshot that can replace the deltas it folds, as of an hlc."""
     snapshot = snapshot_of(lake, table, base_table) if as_of is None else snapshot_as_of(lake, table, as_of, base_table)
@@ -195,7 +194,7 @@ def usable_snapshot(
 
 
 def new_files(
-    lake: Lake, table: str, deltas_table: DeltaTable, base_pins: Pins | None, snapshot: Snapshot | None
+    lake: Lake, table: str, deltas_table: StoredTable, base_pins: Pins | None, snapshot: Snapshot | None
 ) -> list[DataFile] | None:
     """The delta files that a snapshot does not fold, or None where its version of deltas is no longer in the log."""
     files = files_of(deltas_table)

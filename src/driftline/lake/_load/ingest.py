@@ -17,7 +17,6 @@ from itertools import repeat
 from pathlib import Path
 
 import msgspec
-from deltalake import DeltaTable
 
 from driftline.core import (
     AnyPath,
@@ -39,7 +38,6 @@ from driftline.deltas import (
     with_doubles,
 )
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake._store.delta import Commit, append, files_of, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import parse_envelope, wrong_id
 from driftline.lake._store.flush import (
     FlushResult,
@@ -55,6 +53,7 @@ from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile, read_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, refused_before, registered, required_table, too_old
+from driftline.lake._store.tables import Commit, StoredTable, append, files_of, loaded, retried, transaction_version
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _NUMBERS = (int, float, Decimal)
@@ -280,7 +279,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
     return FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
 
 
-def _check_arrivals(plan: IngestPlan, table: str, deltas_table: DeltaTable, adds: Sequence[DataFile]) -> None:
+def _check_arrivals(plan: IngestPlan, table: str, deltas_table: StoredTable, adds: Sequence[DataFile]) -> None:
     """Refuse the commit where files that were added since the lookup of ids may contain some of them."""
     before = {file.path for file in plan.holdings[table].files}
     for file in files_of(deltas_table):

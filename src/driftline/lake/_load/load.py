@@ -52,12 +52,12 @@ from driftline.lake._load.ingest import (
     plan_ingest,
     survey,
 )
-from driftline.lake._store.delta import Commit, append, load, loaded, retried
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
 from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
+from driftline.lake._store.tables import Commit, append, load, loaded, retried
 from driftline.sources import (
     declared_numbers,
     fingerprint,

@@ -21,10 +21,10 @@ from driftline.deltas import ColumnSchema, RowMerge, Stamp, fold_to_plain
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
-from driftline.lake._store.delta import load
 from driftline.lake._store.lake import Lake
 from driftline.lake._store.rows import READERS, ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake._store.schemas import schema_of
+from driftline.lake._store.tables import load
 
 JOINED = "_joined"  # a row that does not fit the table's columns, as JSON
 

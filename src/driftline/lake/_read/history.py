@@ -17,7 +17,6 @@ from driftline.lake._fold.fold import fold, replay, replay_order
 from driftline.lake._fold.local import RangeInput, Result, load_part, run_locally
 from driftline.lake._fold.plan import STATISTICS_LIMIT, FoldPlan, KeyRange, bounds_of, plan_fold
 from driftline.lake._read.changes import original_deltas
-from driftline.lake._store.delta import commit_entries, files_of, load
 from driftline.lake._store.envelopes import read_envelope
 from driftline.lake._store.flush import count_waiting, identity_of, waiting_envelopes
 from driftline.lake._store.lake import Lake, Part, path_hlcs, relative
@@ -35,6 +34,7 @@ from driftline.lake._store.rows import (
 )
 from driftline.lake._store.schemas import every_column, required, schema_of
 from driftline.lake._store.snapshots import Snapshot, newest_snapshot
+from driftline.lake._store.tables import CommitEntry, commits_of, files_of, load
 
 _PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _HASH_BYTES = 16
@@ -137,27 +137,22 @@ def _may_contain(file: DataFile, row_id: str) -> bool:
 
 
 def _commits(lake: Lake, table: str, part: Part) -> Iterator[LogEntry]:
-    delta_table = load(lake, table, part)
-    for version in range(delta_table.version() + 1 if delta_table is not None else 0):
-        entries = commit_entries(lake, table, part, version)
-        if entries is not None:
-            yield _log_entry(part, version, entries)
+    for commit in reversed(list(commits_of(lake, table, part))):
+        if commit is not None:
+            yield _log_entry(part, commit)
 
 
-def _log_entry(part: Part, version: int, entries: list[JsonObject]) -> LogEntry:
-    info: JsonObject = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
-    details = info.get("driftline")
-    details = details if isinstance(details, dict) else {}
-    adds = [entry["add"] for entry in entries if "add" in entry]
-    hlcs = [path_hlcs(add["path"]) for add in adds] if part == "deltas" else []
+def _log_entry(part: Part, commit: CommitEntry) -> LogEntry:
+    details = commit.details
+    hlcs = [path_hlcs(path) for path in commit.adds] if part == "deltas" else []
     known = [pair for pair in hlcs if pair is not None]
     return LogEntry(
         part,
-        version,
-        int(info.get("timestamp", 0)),
-        str(details.get("operation", info.get("operation", "unknown"))).lower(),
-        len(adds),
-        sum("remove" in entry for entry in entries),
+        commit.version,
+        commit.timestamp,
+        commit.operation,
+        len(commit.adds),
+        commit.removed,
         details.get("deltas"),
         details.get("gateway"),
         min((pair[0] for pair in known), default=None),

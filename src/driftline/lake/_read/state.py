@@ -41,7 +41,6 @@ from driftline.lake._fold.fold import replay
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
 from driftline.lake._read import STATE_FORMATS
-from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.envelopes import read_envelope
 from driftline.lake._store.flush import waiting_envelopes
 from driftline.lake._store.lake import Lake, attempt_token, relative
@@ -58,6 +57,7 @@ from driftline.lake._store.rows import (
     plain_table,
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
+from driftline.lake._store.tables import files_of, load
 
 # A decimal is text, which keeps its digits and sorts as text does.
 SQL_TYPES = {

@@ -1,128 +1,197 @@
-"""Delta tables: loading, their files, and commits that are retried on conflict and never done twice."""
+"""Delta tables as the store of a lake: the only file of the lake that knows Delta and its log."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pa_fs
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from driftline.core import JsonObject
-from driftline.deltas import check_table_name
 from driftline.errors import LakeError
-from driftline.lake._store.lake import Lake, Part, attempt_token, relative
+from driftline.lake._store.lake import Lake
 from driftline.lake._store.parquet import DataFile, now_ms
 from driftline.lake._store.rows import HLC, ROW_ID
+from driftline.lake._store.tables import Commit, CommitEntry, Version
 
-MAX_TRIES = 12
 # Resume and time travel need pins and log entries: the log is retained.
 _CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+_DETAILS = "driftline"  # the member of a commit's information that has its metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit: files to add and remove, application transactions and metadata."""
+class DeltaStore:
+    """The Delta tables below a lake's root."""
 
-    adds: Sequence[DataFile] = ()
-    removes: Sequence[str] = ()
-    transactions: Mapping[str, int] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    data_change: bool = True
-    overwrite: bool = False  # replaces every file, and the schema with them
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
 
-
-def load(lake: Lake, table: str, part: Part, version: int | None = None) -> DeltaTable | None:
-    """The Delta table, fresh from its log, or None if there is none (or not at that version any more)."""
-    return load_at(lake, relative(check_table_name(table), part), version)
-
-
-def loaded(lake: Lake, table: str, part: Part = "deltas", version: int | None = None) -> DeltaTable:
-    """The Delta table where there must be one."""
-    delta_table = load(lake, table, part, version)
-    if delta_table is not None:
-        return delta_table
-    if version is not None:
-        raise LakeError(f"version {version} of tables/{table}/{part} is no longer in its log", code="bad_log")
-    raise LakeError(f"table {table!r} has no schema", code="no_schema", table=table)
-
-
-def load_at(lake: Lake, path: str, version: int | None = None) -> DeltaTable | None:
-    """The Delta table at a path below the lake's root, or None."""
-    root, options = f"{lake.root}/{path}", lake.options()
-    try:
-        return DeltaTable(root, version=version, storage_options=options)
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as error:
-        if version is not None:
+    def open(self, path: str, version: Version | None = None) -> StoredDelta | None:
+        """The table, fresh from its log."""
+        root, options = f"{self._lake.root}/{path}", self._lake.options()
+        try:
+            return StoredDelta(DeltaTable(root, version=version, storage_options=options))
+        except TableNotFoundError:
             return None
-        if isinstance(error, DeltaError) and not DeltaTable.is_deltatable(root, options):
-            return None
-        raise LakeError(f"the log of {path} cannot be read: {_line(error)}", code="bad_log") from error
+        except (DeltaError, OSError) as error:
+            if version is not None:
+                return None
+            if isinstance(error, DeltaError) and not DeltaTable.is_deltatable(root, options):
+                return None
+            raise LakeError(f"the log of {path} cannot be read: {_line(error)}", code="bad_log") from error
+
+    def create(self, path: str, name: str, schema: pa.Schema, commit: Commit) -> bool:
+        """Create a table with its first files; False if it was created meanwhile."""
+        try:
+            create_table_with_add_actions(
+                f"{self._lake.root}/{path}",
+                Schema.from_arrow(schema),
+                _adds(commit),
+                mode="error",
+                name=name,
+                configuration=_CONFIGURATION,
+                storage_options=self._lake.options(),
+                commit_properties=_properties(commit),
+            )
+        except DeltaError as error:
+            if "already exists" in str(error) or isinstance(error, CommitFailedError):
+                return False
+            raise LakeError(f"{path} cannot be created: {_line(error)}", code="commit_failed") from error
+        return True
+
+    def commits(self, path: str, newest: Version) -> Iterator[CommitEntry | None]:
+        """The commits from a version back to the first; None at the end where the log has been cut."""
+        files = self._lake.files()
+        for version in range(newest, -1, -1):
+            try:
+                with files.open_input_stream(f"{path}/_delta_log/{version:020d}.json") as stream:
+                    actions = [json.loads(line) for line in stream.read().splitlines() if line]
+            except (FileNotFoundError, OSError):
+                yield None
+                return
+            yield _entry(version, actions)
 
 
-def files_of(delta_table: DeltaTable) -> list[DataFile]:
-    """The files of a Delta table at its loaded version."""
-    rows = pa.table(delta_table.get_add_actions(flatten=True)).to_pylist()
-    return [
-        DataFile(
-            row["path"],
-            row["size_bytes"],
-            row["num_records"] or 0,
-            row.get(f"min.{ROW_ID}"),
-            row.get(f"max.{ROW_ID}"),
-            row.get(f"min.{HLC}"),
-            row.get(f"max.{HLC}"),
-            row["modification_time"],
+class StoredDelta:
+    """A Delta table at one version."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def version(self) -> Version:
+        """The version that was opened."""
+        return int(self._table.version())
+
+    def schema(self) -> pa.Schema:
+        """The columns, with the metadata of their fields."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def files(self) -> list[DataFile]:
+        """The files of this version."""
+        rows = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return [
+            DataFile(
+                row["path"],
+                row["size_bytes"],
+                row["num_records"] or 0,
+                row.get(f"min.{ROW_ID}"),
+                row.get(f"max.{ROW_ID}"),
+                row.get(f"min.{HLC}"),
+                row.get(f"max.{HLC}"),
+                row["modification_time"],
+            )
+            for row in rows
+        ]
+
+    def property(self, name: str) -> str | None:
+        """A property of the table."""
+        found: str | None = self._table.metadata().configuration.get(name)
+        return found
+
+    def transaction(self, application: str) -> int | None:
+        """The number of an application's last transaction."""
+        number: int | None = self._table.transaction_version(application)
+        return number
+
+    def append(self, commit: Commit, schema: pa.Schema | None = None) -> bool:
+        """Commit; False after a conflict."""
+        removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
+        written = self._table.schema() if schema is None else Schema.from_arrow(schema)
+        mode = "overwrite" if commit.overwrite else "append"
+        actions: list[AddAction | RemoveAction] = [*_adds(commit), *removes]
+        return _committed(
+            lambda: self._table.create_write_transaction(actions, mode, written, commit_properties=_properties(commit))
         )
-        for row in rows
-    ]
+
+    def add_columns(self, columns: Sequence[pa.Field], details: JsonObject) -> bool:
+        """Add columns; False after a conflict."""
+        fields = list(Schema.from_arrow(pa.schema(columns)).fields)
+        return _committed(lambda: self._table.alter.add_columns(fields, commit_properties=_noted(details)))
+
+    def set_properties(self, values: Mapping[str, str], details: JsonObject) -> bool:
+        """Set some properties; False after a conflict."""
+        return _committed(
+            lambda: self._table.alter.set_table_properties(
+                dict(values), raise_if_not_exists=False, commit_properties=_noted(details)
+            )
+        )
+
+    def versions_since(self, milliseconds: float) -> list[Version]:
+        """The versions that were committed at that time or later."""
+        return [entry["version"] for entry in self._table.history() if entry.get("timestamp", 0) >= milliseconds]
+
+    def vacuum(self, keep: Sequence[Version], hours: int, dry_run: bool) -> list[str]:
+        """Remove files older than so many hours that no kept version has; their paths."""
+        paths: list[str] = self._table.vacuum(
+            retention_hours=hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,
+            keep_versions=list(keep) or [self._table.version()],
+        )
+        return paths
 
 
-def create(lake: Lake, table: str, part: Part, schema: pa.Schema, commit: Commit) -> bool:
-    """Create a Delta table with its first files; False if it was created meanwhile."""
-    return create_at(lake, relative(check_table_name(table), part), f"{table}.{part}", schema, commit)
+def store_files(root: str, options: dict[str, str] | None) -> pa_fs.FileSystem:
+    """The file system of an object-store URL, through the store that Delta commits with."""
+    return pa_fs.PyFileSystem(_StoreHandler(root, options))
 
 
-def create_at(lake: Lake, path: str, name: str, schema: pa.Schema, commit: Commit) -> bool:
-    """Create a Delta table at a path below the lake's root; False if it was created meanwhile."""
-    lake.make_directory(path)
+class _StoreHandler(DeltaStorageHandler):
+    """Writes plain bytes: the store refuses the buffers of pyarrow."""
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> Any:
+        """A stream whose object appears when it is closed."""
+        return pa.PythonFile(_BytesOnly(self._handler.open_output_stream(path, metadata)), mode="w")
+
+
+class _BytesOnly:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        plain = bytes(data)
+        self._stream.write(plain)
+        return len(plain)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
+
+
+def _committed(commit: Callable[[], object]) -> bool:
     try:
-        create_table_with_add_actions(
-            f"{lake.root}/{path}",
-            Schema.from_arrow(schema),
-            _adds(commit),
-            mode="error",
-            name=name,
-            configuration=_CONFIGURATION,
-            storage_options=lake.options(),
-            commit_properties=_properties(commit),
-        )
-    except DeltaError as error:
-        if "already exists" in str(error) or isinstance(error, CommitFailedError):
-            return False
-        raise LakeError(f"{path} cannot be created: {_line(error)}", code="commit_failed") from error
-    return True
-
-
-def append(delta_table: DeltaTable, commit: Commit, schema: pa.Schema | None = None) -> bool:
-    """Commit to a loaded table; False after a conflict with a concurrent commit: the table must be loaded anew."""
-    removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
-    try:
-        delta_table.create_write_transaction(
-            [*_adds(commit), *removes],
-            "overwrite" if commit.overwrite else "append",
-            delta_table.schema() if schema is None else Schema.from_arrow(schema),
-            commit_properties=_properties(commit),
-        )
+        commit()
     except CommitFailedError:
         return False
     except (DeltaError, OSError) as error:
@@ -130,66 +199,50 @@ def append(delta_table: DeltaTable, commit: Commit, schema: pa.Schema | None = N
     return True
 
 
-def retried(attempt: Callable[[], bool], what: str) -> None:
-    """Retry until it succeeds, with pauses for commits of other writers."""
-    for number in range(MAX_TRIES):
-        if attempt():
-            return
-        time.sleep(random.uniform(0, 0.05 * (number + 1)))
-    raise LakeError(
-        f"{what}: other writers kept committing, {MAX_TRIES} tries failed; run it again", code="commit_conflict"
+def _entry(version: Version, actions: Sequence[JsonObject]) -> CommitEntry:
+    info: JsonObject = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    details = info.get(_DETAILS)
+    details = details if isinstance(details, dict) else {}
+    adds = [action["add"] for action in actions if "add" in action]
+    return CommitEntry(
+        version,
+        int(info.get("timestamp", 0)),
+        str(details.get("operation", info.get("operation", "unknown"))).lower(),
+        details,
+        {action["txn"]["appId"]: int(action["txn"]["version"]) for action in actions if "txn" in action},
+        [add["path"] for add in adds],
+        [add["path"] for add in adds if add.get("dataChange", True)],
+        sum("remove" in action for action in actions),
     )
-
-
-def transaction_version(delta_table: DeltaTable | None, application: str) -> int | None:
-    """The version of an application's last transaction."""
-    if delta_table is None:
-        return None
-    version: int | None = delta_table.transaction_version(application)
-    return version
-
-
-def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[JsonObject] | None:
-    """The actions of one commit, or None where the log no longer has it."""
-    path = relative(table, part, f"_delta_log/{version:020d}.json")
-    try:
-        with lake.files().open_input_stream(path) as stream:
-            return [json.loads(line) for line in stream.read().splitlines() if line]
-    except (FileNotFoundError, OSError):
-        return None
-
-
-def version_of_commit(lake: Lake, table: str, part: Part, token: str, after: int) -> int:
-    """The version of the commit with this token, after a known version (-1: from the first)."""
-    for candidate in itertools.count(after + 1):
-        entries = commit_entries(lake, table, part, candidate)
-        if entries is None:
-            break
-        if any(_token_of(entry) == token for entry in entries):
-            return candidate
-    raise LakeError(f"the commit to tables/{table}/{part} is not in its log", code="bad_log")
-
-
-def new_token() -> str:
-    """A token that identifies a commit."""
-    return attempt_token()
-
-
-def _token_of(entry: Mapping[str, Any]) -> str | None:
-    details = entry.get("commitInfo", {}).get("driftline", {})
-    return details.get("token") if isinstance(details, dict) else None
 
 
 def _adds(commit: Commit) -> list[AddAction]:
     timestamp = now_ms()
-    return [AddAction(file.path, file.size, {}, timestamp, commit.data_change, file.stats()) for file in commit.adds]
+    return [AddAction(file.path, file.size, {}, timestamp, commit.data_change, _stats(file)) for file in commit.adds]
+
+
+def _stats(file: DataFile) -> str:
+    bounds = {ROW_ID: (file.min_row_id, file.max_row_id), HLC: (file.min_hlc, file.max_hlc)}
+    known = {name: pair for name, pair in bounds.items() if pair[0] is not None}
+    return json.dumps(
+        {
+            "numRecords": file.rows,
+            "minValues": {name: pair[0] for name, pair in known.items()},
+            "maxValues": {name: pair[1] for name, pair in known.items()},
+            "nullCount": dict.fromkeys(known, 0),
+        }
+    )
 
 
 def _properties(commit: Commit) -> CommitProperties:
     return CommitProperties(
-        custom_metadata={"driftline": dict(commit.metadata)},
-        app_transactions=[Transaction(name, version) for name, version in commit.transactions.items()],
+        custom_metadata={_DETAILS: dict(commit.metadata)},
+        app_transactions=[Transaction(name, number) for name, number in commit.transactions.items()],
     )
+
+
+def _noted(details: JsonObject) -> CommitProperties:
+    return CommitProperties(custom_metadata={_DETAILS: details})
 
 
 def _line(error: BaseException) -> str:

@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from driftline.core import JsonObject, sha256_hex
 from driftline.deltas import ColumnSchema, RowDelta, RowMerge, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake._store.delta import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import (
     SET_ASIDE,
     Envelope,
@@ -52,6 +50,16 @@ from driftline.lake._store.parquet import DataFile, read_batches, read_file, wri
 from driftline.lake._store.rows import HLC, encode_deltas
 from driftline.lake._store.schemas import every_column, refused_before, required_table, schema_of, too_old
 from driftline.lake._store.stamps import id_prefixes
+from driftline.lake._store.tables import (
+    Commit,
+    StoredTable,
+    append,
+    files_of,
+    load,
+    loaded,
+    retried,
+    transaction_version,
+)
 
 Identity = tuple[str, str]  # delta id and operation
 
@@ -179,7 +187,7 @@ def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     return results
 
 
-def waiting_envelopes(lake: Lake, table: str, deltas_table: DeltaTable | None) -> list[str]:
+def waiting_envelopes(lake: Lake, table: str, deltas_table: StoredTable | None) -> list[str]:
     """The envelopes whose deltas are not in this version of the deltas table, without rests of pending ones."""
     names = envelope_paths(lake, table)
     waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
@@ -230,7 +238,7 @@ def append_checked(
     return result
 
 
-def checked(deltas_table: DeltaTable | None) -> dict[str, int]:
+def checked(deltas_table: StoredTable | None) -> dict[str, int]:
     """The transaction of a commit after a lookup of ids in this version of the table."""
     return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
 
@@ -249,7 +257,7 @@ def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
     return True
 
 
-def columns_by_name(deltas_table: DeltaTable) -> dict[str, ColumnSchema]:
+def columns_by_name(deltas_table: StoredTable) -> dict[str, ColumnSchema]:
     """Every column of the table's files."""
     return {column.name: column for column in every_column(deltas_table)}
 
@@ -303,7 +311,7 @@ class _Range:
         self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
         return deltas_table is None or schema_of(deltas_table) is None or self._commit(deltas_table, rest)
 
-    def _is_done(self, deltas_table: DeltaTable | None) -> bool:
+    def _is_done(self, deltas_table: StoredTable | None) -> bool:
         """Whether the lake has the range; records of another log with the same id are an error."""
         names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
         sequence, arrival = (transaction_version(deltas_table, name) for name in names)
@@ -313,7 +321,7 @@ class _Range:
             raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
         return True
 
-    def _held(self, deltas: Sequence[RowDelta], deltas_table: DeltaTable | None) -> set[Identity]:
+    def _held(self, deltas: Sequence[RowDelta], deltas_table: StoredTable | None) -> set[Identity]:
         """The deltas in the range's envelope: as an earlier try decided, or those that do not fit now."""
         name = find_envelope(self.lake, self.table, self.suffix)
         if name is None:
@@ -326,7 +334,7 @@ class _Range:
             name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
         return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
 
-    def _commit(self, deltas_table: DeltaTable, rest: list[RowDelta]) -> bool:
+    def _commit(self, deltas_table: StoredTable, rest: list[RowDelta]) -> bool:
         columns, log_id = every_column(deltas_table), self.range.log_id
         files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
         transactions = {**self.range.transactions, **checked(deltas_table)}
@@ -335,7 +343,7 @@ class _Range:
         return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
 
 
-def split_late(deltas: Iterable[RowDelta], deltas_table: DeltaTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
+def split_late(deltas: Iterable[RowDelta], deltas_table: StoredTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
     """The deltas below the retention horizon, which could restore deleted rows, and the others."""
     floor = refused_before(deltas_table) or 0
     late: list[RowDelta] = []
@@ -346,7 +354,7 @@ def split_late(deltas: Iterable[RowDelta], deltas_table: DeltaTable | None) -> t
 
 
 def set_aside(
-    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: DeltaTable | None, gateway_id: str, suffix: str
+    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: StoredTable | None, gateway_id: str, suffix: str
 ) -> None:
     """Store late deltas in an envelope of their own; the horizon is part of its name, because it may move."""
     if late:
@@ -383,7 +391,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
     return result
 
 
-def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable) -> set[Identity]:
+def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: StoredTable) -> set[Identity]:
     """The deltas of an envelope that stay pending: as an earlier try decided, or those that do not fit."""
     if not exists(lake, table, rest_of(name)):
         columns = columns_by_name(deltas_table)
@@ -402,7 +410,7 @@ def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway
     return FlushResult(table, len(batch), (name,), "json")
 
 
-def is_done(deltas_table: DeltaTable | None, transactions: Mapping[str, int]) -> bool:
+def is_done(deltas_table: StoredTable | None, transactions: Mapping[str, int]) -> bool:
     """Whether there is a commit with one of these transactions."""
     for application, version in transactions.items():
         done = transaction_version(deltas_table, application)
@@ -465,7 +473,7 @@ class Holdings:
         return found
 
 
-def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_id: str | None = None) -> Holdings:
+def holdings_of(lake: Lake, table: str, deltas_table: StoredTable | None, *, log_id: str | None = None) -> Holdings:
     """The files of a table in the lake, without those that this log wrote."""
     files = [] if deltas_table is None else files_of(deltas_table)
     names = envelope_paths(lake, table)
@@ -561,7 +569,7 @@ class WaitingEnvelope:
     waiting: int
 
 
-def envelopes_of(lake: Lake, table: str, deltas_table: DeltaTable | None) -> tuple[WaitingEnvelope, ...]:
+def envelopes_of(lake: Lake, table: str, deltas_table: StoredTable | None) -> tuple[WaitingEnvelope, ...]:
     """The pending envelopes of a table."""
     if deltas_table is None or schema_of(deltas_table) is None:
         return ()

@@ -27,14 +27,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from driftline.core import delta_options
 from driftline.deltas import MAX_COUNTER, MAX_HLC, check_gateway_id, check_table_name, make_hlc
 from driftline.errors import LakeError, OptionError
+
+if TYPE_CHECKING:
+    from driftline.lake._store.tables import TableStore
 
 LAST_TIMESTAMP = MAX_HLC
 
@@ -50,6 +52,7 @@ class Lake:
 
     root: str
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)  # may hold secrets
+    table_store: TableStore | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         root = os.fspath(self.root)
@@ -65,7 +68,7 @@ class Lake:
         return _URL.match(self.root) is None
 
     def options(self) -> dict[str, str] | None:
-        """The storage options for `deltalake`."""
+        """The options of the object store."""
         return dict(self.storage_options) if self.storage_options else delta_options(self.root)
 
     def part(self, table: str, part: Part) -> str:
@@ -76,7 +79,17 @@ class Lake:
         """The lake's file system; paths are relative to the root."""
         if self.is_local:
             return pa_fs.SubTreeFileSystem(self.root, pa_fs.LocalFileSystem())
-        return _store_files(self.root, self.options())
+        from driftline.lake._store.delta import store_files
+
+        return store_files(self.root, self.options())
+
+    def store(self) -> TableStore:
+        """Where the tables are: Delta tables, unless another store was given."""
+        if self.table_store is not None:
+            return self.table_store
+        from driftline.lake._store.delta import DeltaStore
+
+        return DeltaStore(self)
 
     def tables(self) -> list[str]:
         """The names of the tables in the lake, in order."""
@@ -182,36 +195,3 @@ def timestamp_text(hlc: int) -> str:
     except (OverflowError, ValueError):
         text = f"{wall}ms"
     return f"{text}+{counter}" if counter else text
-
-
-def _store_files(root: str, options: dict[str, str] | None) -> pa_fs.FileSystem:
-    """The file system of an object-store URL, through the store that `deltalake` commits with."""
-    from deltalake.fs import DeltaStorageHandler
-
-    class StoreHandler(DeltaStorageHandler):
-        """Writes plain bytes: the store refuses the buffers of pyarrow."""
-
-        def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> Any:
-            """A stream whose object appears when it is closed."""
-            return pa.PythonFile(_BytesOnly(self._handler.open_output_stream(path, metadata)), mode="w")
-
-    return pa_fs.PyFileSystem(StoreHandler(root, options))
-
-
-class _BytesOnly:
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        plain = bytes(data)
-        self._stream.write(plain)
-        return len(plain)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._stream.close()

@@ -12,15 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from driftline.core import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta, check_gateway_id
 from driftline.errors import LakeError
-from driftline.lake._store.delta import (
+from driftline.lake._store.envelopes import envelope_paths, last_sequence, maker_of, read_envelope
+from driftline.lake._store.flush import arrival_transaction, log_transaction
+from driftline.lake._store.lake import Lake, attempt_token, is_written_by, relative
+from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
+from driftline.lake._store.rows import decode_deltas, delta_file_schema
+from driftline.lake._store.schemas import every_column, horizon_of
+from driftline.lake._store.tables import (
     Commit,
+    StoredTable,
     append,
-    commit_entries,
+    commits_of,
     create_at,
     files_of,
     load,
@@ -29,14 +35,9 @@ from driftline.lake._store.delta import (
     retried,
     transaction_version,
 )
-from driftline.lake._store.envelopes import envelope_paths, last_sequence, maker_of, read_envelope
-from driftline.lake._store.flush import arrival_transaction, log_transaction
-from driftline.lake._store.lake import Lake, attempt_token, is_written_by, relative
-from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
-from driftline.lake._store.rows import decode_deltas, delta_file_schema
-from driftline.lake._store.schemas import every_column, horizon_of
 
 CLAIMS = "gateways"
+NOT_INSPECTED = -1  # the version of a table of which nothing is known yet
 
 _SCHEMA = pa.schema(
     [
@@ -123,7 +124,7 @@ def _table_marks(lake: Lake, table: str, log_id: str) -> list[LogPosition]:
     return [*marks, *(LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id)]
 
 
-def _commit(lake: Lake, table: DeltaTable, gateway: str, claim: LogClaim) -> bool:
+def _commit(lake: Lake, table: StoredTable, gateway: str, claim: LogClaim) -> bool:
     number = (transaction_version(table, f"claim:{gateway}") or 0) + 1
     row = {"gateway": gateway, "log_id": claim.log_id, "was": list(claim.was), "number": number}
     name = f"{gateway}-{number}-{attempt_token()}.parquet"
@@ -133,7 +134,7 @@ def _commit(lake: Lake, table: DeltaTable, gateway: str, claim: LogClaim) -> boo
     return append(table, Commit([file], earlier, {f"claim:{gateway}": number}, details))
 
 
-def _row(lake: Lake, table: DeltaTable | None, gateway: str) -> JsonObject | None:
+def _row(lake: Lake, table: StoredTable | None, gateway: str) -> JsonObject | None:
     files = [] if table is None else [file for file in files_of(table) if _gateway_of(file) == gateway]
     rows = [row for file in files for row in read_file(lake, f"{CLAIMS}/{file.path}", _SCHEMA).to_pylist()]
     return max(rows, key=lambda row: (row["number"], row["log_id"]), default=None)
@@ -164,7 +165,7 @@ def foreign_files(lake: Lake, table: str, version: int, envelopes: set[str], log
     if deltas_table is None:
         return ForeignFiles(version, names, _not_of(log_id, new))
     latest = deltas_table.version()
-    paths = _added_since(lake, table, version, latest, log_id) if 0 <= version <= latest else None
+    paths = _added_since(lake, table, version, latest, log_id)
     if paths is None:  # the first inspection, a cleaned-up log, or a lake that was set back
         paths = [file.path for file in files_of(deltas_table)]
     horizon = horizon_of(deltas_table)
@@ -195,16 +196,17 @@ def _decoded(lake: Lake, table: str, path: str, columns: Sequence[ColumnSchema])
 
 def _added_since(lake: Lake, table: str, version: int, latest: int, log_id: str) -> list[str] | None:
     """The files of the commits after a version, None where the table's log does not have them any more."""
-    paths: list[str] = []
-    for each in range(version + 1, latest + 1):
-        entries = commit_entries(lake, table, "deltas", each)
-        if entries is None:
+    if version == NOT_INSPECTED or version > latest:
+        return None
+    paths: list[Sequence[str]] = []
+    for entry in commits_of(lake, table, "deltas", latest):
+        if entry is None:
             return None
-        if any(entry.get("txn", {}).get("appId") == log_transaction(log_id) for entry in entries):
-            continue
-        adds = (entry["add"] for entry in entries if "add" in entry)
-        paths += [add["path"] for add in adds if add.get("dataChange", True)]
-    return paths
+        if entry.version == version:
+            break
+        if log_transaction(log_id) not in entry.transactions:
+            paths.append(entry.new_data)
+    return [path for added in reversed(paths) for path in added]
 
 
 def _not_of(log_id: str, paths: list[str]) -> list[str]:

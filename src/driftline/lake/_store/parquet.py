@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a Delta table: its path below the table's root and its statistics."""
+    """A file of a table: its path below the table's root and its statistics."""
 
     path: str
     size: int
@@ -35,19 +34,6 @@ class DataFile:
     min_hlc: int | None = None
     max_hlc: int | None = None
     committed_ms: int = 0
-
-    def stats(self) -> str:
-        """The statistics for the Delta log."""
-        bounds = {ROW_ID: (self.min_row_id, self.max_row_id), HLC: (self.min_hlc, self.max_hlc)}
-        known = {name: pair for name, pair in bounds.items() if pair[0] is not None}
-        return json.dumps(
-            {
-                "numRecords": self.rows,
-                "minValues": {name: pair[0] for name, pair in known.items()},
-                "maxValues": {name: pair[1] for name, pair in known.items()},
-                "nullCount": dict.fromkeys(known, 0),
-            }
-        )
 
 
 def write_file(lake: Lake, root: str, path: str, table: pa.Table) -> DataFile:

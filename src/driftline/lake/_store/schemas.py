@@ -9,26 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from deltalake import CommitProperties, DeltaTable, Field
-from deltalake.exceptions import CommitFailedError
-from deltalake.schema import PrimitiveType
+import pyarrow as pa
 
-from driftline.core import JsonObject
-from driftline.deltas import MAX_DIGITS, ColumnSchema, ColumnType, TableSchema
+from driftline.deltas import ColumnSchema, ColumnType, TableSchema
 from driftline.errors import DeltaError, LakeError
-from driftline.lake._store.delta import (
+from driftline.lake._store.lake import Lake
+from driftline.lake._store.parquet import DataFile
+from driftline.lake._store.rows import META_COLUMNS, delta_file_schema, unescape_name, value_fields
+from driftline.lake._store.tables import (
     Commit,
+    StoredTable,
     append,
-    commit_entries,
+    commits_of,
     create,
     files_of,
     load,
     retried,
     transaction_version,
 )
-from driftline.lake._store.lake import Lake
-from driftline.lake._store.parquet import DataFile
-from driftline.lake._store.rows import META_COLUMNS, delta_file_schema, escape_name, unescape_name
 
 SCHEMA_PROPERTY = "driftline.schema"
 VERSION_PROPERTY = "driftline.schemaVersion"  # counts the changes, so that the age of a copy is known
@@ -38,15 +36,11 @@ HORIZON_PROPERTY = "driftline.horizon"  # deltas below it are archived
 REFUSE_PROPERTY = "driftline.refuse-before"  # set first, so that no delta is committed while the archive is made
 ARCHIVED_BEFORE = "archive"  # application transaction of `archive`: the horizon it was made for
 
-_DELTA_TYPES = {
-    "string": "string",
-    "number": "double",
-    "boolean": "boolean",
-    "json": "string",
-    "integer": "long",
-    "decimal": f"decimal({MAX_DIGITS},{{}})",
+_COLUMN_TYPES: dict[pa.DataType, ColumnType] = {
+    pa.float64(): "number",
+    pa.bool_(): "boolean",
+    pa.int64(): "integer",
 }
-_COLUMN_TYPES = {"double": "number", "boolean": "boolean", "long": "integer"}
 
 
 def register(lake: Lake, schema: TableSchema) -> None:
@@ -71,7 +65,7 @@ def required(lake: Lake, table: str) -> TableSchema:
     return required_table(lake, table)[1]
 
 
-def required_table(lake: Lake, table: str) -> tuple[DeltaTable, TableSchema]:
+def required_table(lake: Lake, table: str) -> tuple[StoredTable, TableSchema]:
     """The current deltas table and its schema, of one read of the log."""
     deltas_table = load(lake, lake.table_name(table), "deltas")
     schema = schema_of(deltas_table)
@@ -84,26 +78,26 @@ def required_table(lake: Lake, table: str) -> tuple[DeltaTable, TableSchema]:
     return deltas_table, schema
 
 
-def schema_of(deltas_table: DeltaTable | None) -> TableSchema | None:
+def schema_of(deltas_table: StoredTable | None) -> TableSchema | None:
     """The current schema of a loaded deltas table."""
     if deltas_table is None:
         return None
-    text = deltas_table.metadata().configuration.get(SCHEMA_PROPERTY)
+    text = deltas_table.property(SCHEMA_PROPERTY)
     return None if text is None else TableSchema.from_wire(json.loads(text))
 
 
-def schema_version(deltas_table: DeltaTable | None) -> int:
+def schema_version(deltas_table: StoredTable | None) -> int:
     """How often the schema was changed; 0 where none is registered."""
     if deltas_table is None or schema_of(deltas_table) is None:
         return 0
-    return int(deltas_table.metadata().configuration.get(VERSION_PROPERTY, 1))
+    return int(deltas_table.property(VERSION_PROPERTY) or 1)
 
 
-def every_column(deltas_table: DeltaTable) -> list[ColumnSchema]:
+def every_column(deltas_table: StoredTable) -> list[ColumnSchema]:
     """Every column the deltas table ever had, removed ones too, in the order of its files."""
     return [
-        ColumnSchema(unescape_name(field.name), field.metadata.get("driftline.type", "string"))
-        for field in deltas_table.schema().fields
+        ColumnSchema(unescape_name(field.name), (field.metadata or {}).get(b"driftline.type", b"string").decode())
+        for field in deltas_table.schema()
         if field.name not in META_COLUMNS
     ]
 
@@ -114,45 +108,32 @@ def _try_register(lake: Lake, schema: TableSchema) -> bool:
     if deltas_table is None:
         described = Commit(metadata={"operation": "schema"})
         create(lake, schema.table, "deltas", delta_file_schema(schema.columns), described)
-        return _try_register(lake, schema)  # deltalake accepts only its own properties when a table is created
+        return _try_register(lake, schema)  # a store may accept only its own properties when a table is created
     if schema_of(deltas_table) == schema:
         return True
     added = _added_columns(every_column(deltas_table), schema)
-    note = CommitProperties(custom_metadata={"driftline": {"operation": "schema"}})
-    try:
-        # Columns first: a crash in between leaves unused columns, and the next try continues.
-        if added:
-            deltas_table.alter.add_columns(added, commit_properties=note)
-            return _try_register(lake, schema)
-        deltas_table.alter.set_table_properties(
-            {SCHEMA_PROPERTY: text, VERSION_PROPERTY: str(schema_version(deltas_table) + 1)},
-            raise_if_not_exists=False,
-            commit_properties=note,
-        )
-    except CommitFailedError:
-        return False
-    return True
+    details = {"operation": "schema"}
+    # Columns first: a crash in between leaves unused columns, and the next try continues.
+    if added:
+        return deltas_table.add_columns(added, details) and _try_register(lake, schema)
+    properties = {SCHEMA_PROPERTY: text, VERSION_PROPERTY: str(schema_version(deltas_table) + 1)}
+    return deltas_table.set_properties(properties, details)
 
 
-def column_type(delta_type: str) -> ColumnType:
-    """The type of a column by its type in a Delta table; json is text to every reader."""
-    if delta_type.startswith("decimal("):
-        return f"decimal({delta_type.removesuffix(')').rpartition(',')[2]})"
-    return _COLUMN_TYPES.get(delta_type, "string")
+def column_type(stored: pa.DataType) -> ColumnType:
+    """The type of a column by its type in the files; json is text to every reader."""
+    if pa.types.is_decimal(stored):
+        return f"decimal({stored.scale})"
+    return _COLUMN_TYPES.get(stored, "string")
 
 
-def _delta_type(column: ColumnSchema) -> str:
-    return _DELTA_TYPES[column.kind].format(column.scale)
-
-
-def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[Field]:
+def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[pa.Field]:
     known = {column.name.casefold(): column for column in ever}
     added = []
     for column in schema.columns:
         before = known.get(column.name.casefold())
         if before is None:
-            metadata = {"driftline.type": column.type}
-            added.append(Field(escape_name(column.name), PrimitiveType(_delta_type(column)), metadata=metadata))
+            added += value_fields([column])
         elif before != column:
             raise _changed(schema.table, before, column)
     return added
@@ -178,11 +159,11 @@ def _check_case(lake: Lake, table: str) -> None:
 
 
 # Generations: a new one starts empty and may have other types; earlier ones stay readable (deltas-and-lake §13). It is
-# one commit to the deltas table that removes all files and sets the columns; Delta's versions retain the earlier ones.
+# one commit to the deltas table that removes all files and sets the columns; earlier versions retain what was there.
 # Snapshots of an earlier generation are known by the number that their commit pins.
 
 
-def generation_of(delta_table: DeltaTable | None) -> int:
+def generation_of(delta_table: StoredTable | None) -> int:
     """The generation that a loaded Delta table belongs to."""
     return transaction_version(delta_table, GENERATION) or FIRST
 
@@ -210,13 +191,16 @@ def last_versions(lake: Lake, table: str) -> dict[int, int]:
     deltas_table = load(lake, table, "deltas")
     if deltas_table is None:
         return {}
-    ends = {generation_of(deltas_table): int(deltas_table.version())}
+    ends = {generation_of(deltas_table): deltas_table.version()}
     if generation_of(deltas_table) == FIRST:
         return ends
-    for version in range(deltas_table.version(), 0, -1):
-        begun = _begun_by(commit_entries(lake, table, "deltas", version) or [])
+    begun: int | None = None
+    for entry in commits_of(lake, table, "deltas", deltas_table.version()):
+        if entry is None:
+            break
         if begun is not None:
-            ends[begun - 1] = version - 1
+            ends[begun - 1] = entry.version
+        begun = entry.transactions.get(GENERATION)
     return ends
 
 
@@ -229,20 +213,15 @@ def version_of_generation(lake: Lake, table: str, number: int) -> int:
     return ends[number]
 
 
-def _begun_by(entries: Sequence[JsonObject]) -> int | None:
-    found = (entry["txn"]["version"] for entry in entries if entry.get("txn", {}).get("appId") == GENERATION)
-    return next(found, None)
-
-
 # Retention: the horizon below which deltas are refused, and the archived base that replay then starts from.
 
 
-def horizon_of(deltas_table: DeltaTable | None) -> int | None:
+def horizon_of(deltas_table: StoredTable | None) -> int | None:
     """The hlc from which deltas are kept, or None if all are."""
     return _number(deltas_table, HORIZON_PROPERTY)
 
 
-def refused_before(deltas_table: DeltaTable | None) -> int | None:
+def refused_before(deltas_table: StoredTable | None) -> int | None:
     """The hlc below which new deltas are refused, or None."""
     return _number(deltas_table, REFUSE_PROPERTY)
 
@@ -251,10 +230,9 @@ def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]
     """The archived base for a horizon; none without a horizon."""
     if horizon is None:
         return []
-    newest = load(lake, table, "archive")
-    for version in range(newest.version() if newest else -1, -1, -1):
-        if _archived_before(lake, table, version) == horizon:
-            archive = load(lake, table, "archive", version)
+    for entry in commits_of(lake, table, "archive"):
+        if entry is not None and entry.transactions.get(ARCHIVED_BEFORE) == horizon:
+            archive = load(lake, table, "archive", entry.version)
             if archive is not None:
                 return files_of(archive)
     raise LakeError(f"the archived base of table {table!r} for horizon {horizon} is missing", code="missing_archive")
@@ -281,15 +259,8 @@ def too_old(table: str, hlc: int, horizon: int, index: int) -> LakeError:
     )
 
 
-def _archived_before(lake: Lake, table: str, version: int) -> int | None:
-    for entry in commit_entries(lake, table, "archive", version) or []:
-        if entry.get("txn", {}).get("appId") == ARCHIVED_BEFORE:
-            return int(entry["txn"]["version"])
-    return None
-
-
-def _number(deltas_table: DeltaTable | None, name: str) -> int | None:
+def _number(deltas_table: StoredTable | None, name: str) -> int | None:
     if deltas_table is None:
         return None
-    text = deltas_table.metadata().configuration.get(name)
+    text = deltas_table.property(name)
     return None if text is None else int(text)

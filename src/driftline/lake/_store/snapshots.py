@@ -11,17 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow.fs as pa_fs
-from deltalake import DeltaTable
 
 from driftline.core import JsonObject, canonical_json, sha256_hex
 from driftline.deltas import MAX_HLC, ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake._store.delta import commit_entries, files_of, load, transaction_version
 from driftline.lake._store.flush import waiting_envelopes
 from driftline.lake._store.lake import Lake, Part, relative
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import META_COLUMNS, STAMPS, unescape_name
 from driftline.lake._store.schemas import GENERATION
+from driftline.lake._store.tables import StoredTable, commits_of, files_of, load, transaction_version
 
 LOAD = "load"
 MAX_WINDOWS = 400  # of one commit; older snapshots stay in the lake and can no longer be corrected
@@ -66,7 +65,7 @@ def newest_snapshot(lake: Lake, table: str) -> Snapshot | None:
     return snapshot_of(lake, table, load(lake, table, "base"))
 
 
-def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: DeltaTable | None) -> Snapshot | None:
+def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: StoredTable | None) -> Snapshot | None:
     """The newest snapshot whose greatest hlc is not after `as_of` and whose files still exist."""
     for version in _versions_up_to(lake, table, as_of, base_table):
         snapshot = snapshot_of(lake, table, load(lake, table, "base", version))
@@ -75,7 +74,7 @@ def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: DeltaTable | 
     return None
 
 
-def pins_of(base_table: DeltaTable | None) -> Pins | None:
+def pins_of(base_table: StoredTable | None) -> Pins | None:
     """Folded deltas version, pinned deletes version and greatest hlc; None if there is no base or a pin is lost."""
     folded, deletes, greatest = (
         transaction_version(base_table, name) for name in (FOLDED_DELTAS, PINNED_DELETES, GREATEST_HLC)
@@ -85,7 +84,7 @@ def pins_of(base_table: DeltaTable | None) -> Pins | None:
     return folded, deletes, greatest
 
 
-def snapshot_of(lake: Lake, table: str, base_table: DeltaTable | None) -> Snapshot | None:
+def snapshot_of(lake: Lake, table: str, base_table: StoredTable | None) -> Snapshot | None:
     """The snapshot that a loaded version of `base` is, or None if there is none or its pins are lost."""
     pins = pins_of(base_table)
     if base_table is None or pins is None:
@@ -106,17 +105,16 @@ def snapshot_of(lake: Lake, table: str, base_table: DeltaTable | None) -> Snapsh
     )
 
 
-def _versions_up_to(lake: Lake, table: str, as_of: int, base_table: DeltaTable | None) -> Iterator[int]:
+def _versions_up_to(lake: Lake, table: str, as_of: int, base_table: StoredTable | None) -> Iterator[int]:
     """Versions of `base` that set a greatest hlc, newest first."""
     if base_table is None:
         return
-    for version in range(base_table.version(), -1, -1):
-        entries = commit_entries(lake, table, "base", version)
-        if entries is None:
+    for entry in commits_of(lake, table, "base", base_table.version()):
+        if entry is None:
             return
-        marks = [entry["txn"]["version"] for entry in entries if entry.get("txn", {}).get("appId") == GREATEST_HLC]
-        if marks and marks[0] <= as_of:
-            yield version
+        greatest = entry.transactions.get(GREATEST_HLC)
+        if greatest is not None and greatest <= as_of:
+            yield entry.version
 
 
 def _files_exist(lake: Lake, table: str, snapshot: Snapshot) -> bool:
@@ -125,9 +123,8 @@ def _files_exist(lake: Lake, table: str, snapshot: Snapshot) -> bool:
     return all(info.type == pa_fs.FileType.File for info in lake.files().get_file_info(paths))
 
 
-def _column_names(delta_table: DeltaTable) -> set[str]:
-    names = (field.name for field in delta_table.schema().fields)
-    return {unescape_name(name) for name in names if name not in META_COLUMNS and name != STAMPS}
+def _column_names(delta_table: StoredTable) -> set[str]:
+    return {unescape_name(name) for name in delta_table.schema().names if name not in META_COLUMNS and name != STAMPS}
 
 
 # The load history: which snapshots were loaded, stored in the commits of the loads (deltas-and-lake §12). Every load is
@@ -273,9 +270,16 @@ def load_history(lake: Lake, table: str) -> LoadHistory:
     deltas_table = load(lake, table, "deltas")
     if deltas_table is None:
         return LoadHistory()
-    number = int(deltas_table.transaction_version(LOAD) or 0)
+    number = deltas_table.transaction(LOAD) or 0
     others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
-    for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
+    for commit in commits_of(lake, table, "deltas", deltas_table.version()):
+        if commit is None:
+            raise LakeError(
+                f"the log of tables/{table}/deltas no longer holds its first versions, so what was loaded is not "
+                "known: --full-refresh loads it anew",
+                code="unknown_lake",
+            )
+        details = commit.details
         if details.get("operation") == LOAD:
             held = details["ledger"]
             windows = tuple(Window.from_wire(entry) for entry in held["windows"])
@@ -283,7 +287,7 @@ def load_history(lake: Lake, table: str) -> LoadHistory:
             return LoadHistory(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
         if details.get("operation") == GENERATION:
             break
-        if adds_data:
+        if commit.new_data:
             others.add(str(details.get("gateway") or "somebody"))
     return LoadHistory((), number, frozenset(others))
 
@@ -292,18 +296,3 @@ def greatest_hlc(lake: Lake, table: str) -> int:
     """The greatest timestamp of the table's delta files."""
     deltas_table = load(lake, table, "deltas")
     return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
-
-
-def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[JsonObject, bool]]:
-    for version in range(newest, -1, -1):
-        entries = commit_entries(lake, table, "deltas", version)
-        if entries is None:
-            raise LakeError(
-                f"the log of tables/{table}/deltas no longer holds version {version}, so what was loaded is not known: "
-                "--full-refresh loads it anew",
-                code="unknown_lake",
-            )
-        infos = (entry["commitInfo"].get("driftline") for entry in entries if "commitInfo" in entry)
-        details: Any = next(infos, None)
-        adds_data = any(entry["add"].get("dataChange", True) for entry in entries if "add" in entry)
-        yield (details if isinstance(details, dict) else {}), adds_data
