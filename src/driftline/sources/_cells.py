@@ -50,6 +50,9 @@ _BATCH_ROWS = 20_000
 _NULL = "null"
 _EXACT_INTEGERS = 1 << 53  # those of a double
 _MOST_DIGITS = 38  # of a decimal of 128 bits
+_SHORT_INTEGER = 15  # characters of an integer that is a double too
+_SHORT_FLOAT = r"^-?[0-9]{1,8}\.(?:0|[0-9]{0,6}[1-9])$"  # a double's shortest text
+_TINY_FLOAT = r"^-?0\.(?:0$|0000)"  # zero may have a sign, and small numbers are written with an exponent
 _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
 
@@ -506,6 +509,98 @@ def spool_rows(
     splits = [SpooledBatch(path, size, rows, tuple(header)) for path, size, rows in written]
     known = {name: found.kind for name, found in kinds.items()}
     return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True, kinds=known)
+
+
+class JsonBatches:
+    """Objects of JSON, added block by block as columns of texts or as rows, written to batches of canonical text."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._header: dict[str, None] = {}
+        self._kinds: defaultdict[str, _ValueKinds] = defaultdict(_ValueKinds)
+        self._written: list[tuple[str, int, int]] = []
+        self._parts: list[pl.DataFrame] = []
+
+    def add_texts(self, at: pl.Series, columns: Mapping[str, pl.Series]) -> None:
+        """Add objects by the texts of their members; `at` are their positions in the block."""
+        texts = {name: _canonical(cells, self._kinds[name]) for name, cells in columns.items()}
+        self._add(at, texts)
+
+    def add_rows(self, at: pl.Series, rows: Sequence[Row]) -> None:
+        """Add objects by their values."""
+        for row in rows:
+            for name, value in row.items():
+                if value is not None:
+                    self._kinds[name].note(value)
+        self._add(at, {name: pl.Series(cells, dtype=pl.String) for name, cells in cells_by_column(rows).items()})
+
+    def _add(self, at: pl.Series, columns: Mapping[str, pl.Series]) -> None:
+        if len(at):
+            self._header.update(dict.fromkeys(columns))
+            named = [cells.alias(f"={name}") for name, cells in columns.items()]
+            self._parts.append(pl.DataFrame([at.alias("at"), *named]))
+
+    def end(self, rows: int) -> None:
+        """Write the block."""
+        parts, self._parts = self._parts, []
+        frame = parts[0] if len(parts) == 1 else pl.concat(parts, how="diagonal").sort("at")
+        frame = frame.drop("at").fill_null(_NULL)
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = table.rename_columns([name[1:] for name in table.column_names])
+        self._written.append((_write_table(table, self._workspace), table.nbytes, rows))
+
+    def side(self) -> SplitSide:
+        """All batches."""
+        header = tuple(self._header)
+        splits = [SpooledBatch(path, size, rows, header) for path, size, rows in self._written]
+        kinds = {name: self._kinds[name].kind for name in header}
+        return SplitSide(header, splits, sum(one.rows for one in splits), typed=True, kinds=kinds)
+
+
+def _canonical(cells: pl.Series, kinds: _ValueKinds) -> pl.Series:
+    """The texts of JSON values as `json_text` writes them, with a note of their kinds."""
+    starts = set(cells.str.slice(0, 1).unique())
+    if starts == {'"'} and not cells.str.contains("\\", literal=True).any():
+        kinds.note("")
+        return cells
+    if starts <= {"n", "t", "f"}:
+        if starts & {"t", "f"}:
+            kinds.note(True)
+        return cells
+    x = pl.col("x")
+    is_text, is_integer = x.str.starts_with('"'), x.str.contains(r"^-?[0-9]+$")
+    is_word = x.is_in(["null", "true", "false"])
+    is_short = x.str.contains(_SHORT_FLOAT) & ~x.str.contains(_TINY_FLOAT)
+    is_plain = is_word | (is_text & ~x.str.contains("\\", literal=True)) | (is_integer & (x != "-0")) | is_short
+    facts = cells.to_frame("x").select(
+        plain=is_plain,
+        text=is_text,
+        whole=is_integer,
+        short=is_short,
+        boolean=x.is_in(["true", "false"]),
+    )
+    for name, value in (("text", ""), ("whole", 0), ("short", 0.5), ("boolean", True)):
+        if facts[name].any():
+            kinds.note(value)
+    long = cells.filter(facts["whole"] & (cells.str.len_bytes() > _SHORT_INTEGER))
+    for text in {*long.gather_every(max(1, len(long) // 100)), *_ends(long)}:
+        kinds.note(int(text))
+    at = (~facts["plain"]).arg_true()
+    if not len(at):
+        return cells
+    values = [exact_loads(text) for text in cells.gather(at)]
+    for value in values:
+        kinds.note(value)
+    return cells.scatter(at, pl.Series([json_text(value) for value in values], dtype=pl.String))
+
+
+def _ends(integers: pl.Series) -> list[Any]:
+    """The longest integers: the first and the last by text, which are the largest of either sign."""
+    if not len(integers):
+        return []
+    digits = integers.str.strip_chars_start("-")
+    longest = integers.filter(digits.str.len_bytes() == digits.str.len_bytes().max())
+    return [longest.min(), longest.max()]
 
 
 def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:

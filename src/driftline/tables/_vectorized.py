@@ -36,6 +36,7 @@ from driftline.tables._kernels.stages import (
     row_blocks,
     sides_of,
     total_stats,
+    with_columns,
 )
 
 _MOST_BUCKETS = 4096
@@ -86,6 +87,7 @@ class LocalRun:
 
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split needs the strict parser."""
+        a, b = with_columns(a, b)
         rows = max(a.expected_rows, b.expected_rows)
         buckets = self._bucket_count(rows)
         try:

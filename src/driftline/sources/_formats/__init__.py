@@ -44,7 +44,7 @@ FORMATS: dict[str, Format] = {
         Format("parquet", (".parquet", ".pq"), b"PAR1"),
         Format("arrow", (".arrow", ".feather"), b"ARROW1"),
         # A .json file in a folder is more often metadata than data.
-        Format("jsonl", (".jsonl", ".ndjson"), named=(".json",)),
+        Format("jsonl", (".jsonl", ".ndjson"), named=(".json", ".geojson")),
         Format("csv", (".csv", ".tsv", ".tab", ".txt")),
     )
 }
@@ -70,6 +70,8 @@ def _format_of_tables(path: str) -> Format:
     """The format of a file of which one table is named."""
     if is_workbook(path):
         return FORMATS["workbook"]
+    if known_suffix(path) in FORMATS["jsonl"].named:
+        return FORMATS["jsonl"]
     if not is_url(path) and os.path.isfile(path):
         with open(path, "rb") as stream:
             found = format_of_file(path, stream.read(len(SQLITE_MAGIC)))

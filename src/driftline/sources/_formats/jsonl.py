@@ -1,30 +1,47 @@
-"""JSON Lines, and arrays of objects in `.json` files: typed cells, read once from the start and copied into batches."""
+"""JSON Lines, arrays of objects in `.json` files, and GeoJSON: typed cells, copied into batches column by column.
+
+`orders.json::data.items` names the array inside an object. Objects of a block that have the same members in the same
+order, with values that are not nested, are taken apart by one regular expression of the JSON grammar, so that every
+number keeps its digits; all other objects are decoded one by one.
+"""
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from driftline.core import exact_number, io_errors
+from driftline.core import Workspace, exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import Opening, RowSource, reads_input
+from driftline.sources._source import Opening, RowSource, SplitSide, reads_input
 
 if TYPE_CHECKING:
-    pass
+    from concurrent.futures import Executor
+
+    import polars as pl
+
+    from driftline.sources._cells import JsonBatches
 
 Row = Mapping[str, Any]
 
-_CHUNK_BYTES = 1 << 20
-_SPACE = " \t\r\n"
+_BLOCK_BYTES = 8 << 20
+_MOST_MEMBERS = 100  # of an object that is taken apart by a regular expression
+_MOST_SHAPES = 8  # of objects in one block
+_DOCUMENTS = (".json", ".geojson")
+_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_SPACE = r"[ \t\r\n]*"
+_VALUE = f"({_STRING}|{_NUMBER}|true|false|null)"
+_GEOJSON = b'"FeatureCollection"'
 
 
 def open_input(address: Address, opening: Opening) -> JsonLinesSource:
-    """Its files."""
-    return JsonLinesSource(opening.files, "jsonl")
+    """Its files, and the member of their objects that holds the rows."""
+    return JsonLinesSource(opening.files, "jsonl", address.table)
 
 
 @reads_input
@@ -32,126 +49,212 @@ def open_input(address: Address, opening: Opening) -> JsonLinesSource:
 class JsonLinesSource(RowSource):
     """Objects whose names are the columns, in the order of first appearance."""
 
+    member: str | None = None
+
     def rows(self, file: InputFile) -> Iterator[Row]:
         """The objects of a file."""
-        return json_rows(file)
+        for block in self._blocks(file):
+            for at, text in enumerate(block.texts):
+                yield block.parsed(at, text)
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """Batches in the workspace."""
+        from driftline.sources._cells import JsonBatches
+
+        batches = JsonBatches(workspace)
+        for file in self.files:
+            for block in self._blocks(file):
+                block.add_to(batches)
+            file.check_unchanged()
+        return batches.side()
+
+    def _blocks(self, file: InputFile) -> Iterator[Block]:
+        with io_errors(file.name), file.open() as stream:
+            start = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()
+            if self.member is not None or (known_suffix(file.name) in _DOCUMENTS and not _is_line(start)):
+                stream.seek(0)
+                yield from _document(stream.read(), file.name, self.member)
+                return
+            stream.seek(0)
+            rest, number = stream.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8), 1
+            while block := stream.read(_BLOCK_BYTES):
+                lines, end, rest = (rest + block).rpartition(b"\n")
+                yield _lines(lines, number, file.name)
+                number += lines.count(b"\n") + len(end)
+            yield _lines(rest, number, file.name)
 
 
-# Rows: one object a line, or, in a `.json` file, an array of objects.
-
-
-def json_rows(file: InputFile) -> Iterator[Row]:
-    """All objects of a file, in order."""
-    with io_errors(file.name), file.open() as stream:
-        is_array = known_suffix(file.name) == ".json" and _starts_array(stream.read(_CHUNK_BYTES))
-        stream.seek(0)
-        yield from _array_objects(stream, file.name) if is_array else _lines(stream, file.name)
-
-
-def _starts_array(start: bytes) -> bool:
-    return start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
-
-
-def _lines(stream: BinaryIO, name: str) -> Iterator[Row]:
-    for number, line in enumerate(stream, 1):
-        if line.strip():
-            yield _object(_parsed(line, number, name), number, name)
-
-
-def _parsed(line: bytes, number: int, name: str) -> object:
+def _is_line(start: bytes) -> bool:
+    """Whether a file starts with an object on a line of its own that is followed by more lines."""
+    if not start.startswith(b"{"):
+        return not start
+    line, end, rest = start.partition(b"\n")
     try:
-        return json.loads(
-            line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_refuse, parse_float=exact_number
-        )
-    except (ValueError, RecursionError) as error:
-        raise _bad_line(name, number, f"not JSON: {error}") from error
+        json.loads(line)
+    except ValueError:
+        return not end  # longer than what was read: an object that is printed over lines has short ones
+    return bool(rest.strip()) or not re.search(rb"\[\s*\{", line)
 
 
-def _object(value: object, number: int, name: str) -> Row:
-    if not isinstance(value, dict):
-        raise _bad_line(name, number, "not an object: every line must be one JSON object")
-    for column in value:
-        if not column.isascii() and any("\ud800" <= letter <= "\udfff" for letter in column):
-            raise _bad_line(name, number, f"the name {json.dumps(column)} holds half a character")
-    return value
+@dataclass(frozen=True)
+class Block:
+    """Texts of objects, and where each of them is."""
 
+    texts: Sequence[str] | pl.Series
+    lines: Sequence[int]
+    name: str
 
-def _array_objects(stream: BinaryIO, name: str) -> Iterator[Row]:
-    """The elements of an array one by one, so that a large file need not fit into memory."""
-    text = _Text(stream, name)
-    text.skip("[")
-    decode = json.JSONDecoder(parse_constant=_refuse, parse_float=exact_number).raw_decode
-    while text.peek() != "]":
+    def parsed(self, at: int, text: str) -> dict[str, Any]:
+        """The object of one text."""
+        number = int(self.lines[at])
         try:
-            yield _object(text.take(decode), text.line, name)
+            value = json.loads(text, parse_constant=_refuse, parse_float=exact_number)
         except (ValueError, RecursionError) as error:
-            raise _bad_line(name, text.line, f"not JSON: {error}") from error
-        if text.peek() != "]":
-            text.skip(",")
-            if text.peek() == "]":
-                raise _bad_line(name, text.line, "not JSON: a comma before the end of the array")
-    text.skip("]")
-    if text.peek():
-        raise _bad_line(name, text.line, "not JSON: something follows the array")
+            raise _bad_line(self.name, number, f"not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise _bad_line(self.name, number, "not an object: every line must be one JSON object")
+        for column in value:
+            if not column.isascii() and any("\ud800" <= letter <= "\udfff" for letter in column):
+                raise _bad_line(self.name, number, f"the name {json.dumps(column)} holds half a character")
+        return value
+
+    def add_to(self, batches: JsonBatches) -> None:
+        """Add all objects, in order."""
+        import polars as pl
+
+        if not len(self.texts):
+            return
+        texts = pl.Series(self.texts, dtype=pl.String)
+        left = pl.arange(len(texts), eager=True)  # positions of objects that are still to be taken apart
+        for _ in range(_MOST_SHAPES):
+            names = self._shape(int(left[0]), texts) if len(left) else None
+            if names is None:
+                break
+            cells = texts.gather(left).str.extract_groups(_pattern(names)).struct.unnest()
+            fits = cells.to_series(0).is_not_null()
+            batches.add_texts(left.filter(fits), dict(zip(names, cells.filter(fits).get_columns(), strict=True)))
+            left = left.filter(~fits)
+        batches.add_rows(left, [self.parsed(at, text) for at, text in zip(left, texts.gather(left), strict=True)])
+        batches.end(len(texts))
+
+    def _shape(self, at: int, texts: pl.Series) -> list[str] | None:
+        """The members of an object, if it is one that a regular expression takes apart."""
+        value = self.parsed(at, texts[at])
+        is_flat = 0 < len(value) <= _MOST_MEMBERS and not any(isinstance(cell, (list, dict)) for cell in value.values())
+        return list(value) if is_flat and re.fullmatch(_pattern(list(value)), texts[at]) else None
 
 
-class _Text:
-    """A stream's text, of which only the current part is in memory."""
+def _pattern(names: Sequence[str]) -> str:
+    members = (f"{_escaped(name)}{_SPACE}:{_SPACE}{_VALUE}" for name in names)
+    return rf"^{_SPACE}\{{{_SPACE}{f'{_SPACE},{_SPACE}'.join(members)}{_SPACE}\}}{_SPACE}$"
 
-    def __init__(self, stream: BinaryIO, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._text = ""
-        self._position = 0
-        self.line = 1
 
-    def peek(self) -> str:
-        """The next character that is no space, or nothing at the end."""
-        while True:
-            while self._position < len(self._text) and self._text[self._position] in _SPACE:
-                self.line += self._text[self._position] == "\n"
-                self._position += 1
-            if self._position < len(self._text):
-                return self._text[self._position]
-            if not self._more(_CHUNK_BYTES):
-                return ""
+def _escaped(name: str) -> str:
+    """The text of a member's name, for the expressions of Python and of Rust."""
+    return re.sub(r"[\\^$.|?*+()\[\]{}]", r"\\\g<0>", json.dumps(name, ensure_ascii=False))
 
-    def skip(self, character: str) -> None:
-        """Skip one required character."""
-        if self.peek() != character:
-            raise _bad_line(self._name, self.line, f'not JSON: "{character}" is missing')
-        self._position += 1
 
-    def take(self, decode: Any) -> Any:
-        """The next value; the part in memory is doubled until it contains the complete value."""
-        self.peek()
-        size = _CHUNK_BYTES
-        while True:
-            try:
-                value, end = decode(self._text, self._position)
-            except ValueError:
-                if not self._more(size):
-                    raise
-                size *= 2
-                continue
-            if end == len(self._text) and self._more(size):
-                continue  # a number may continue
-            self.line += self._text.count("\n", self._position, end)
-            self._position = end
-            return value
+def _lines(data: bytes, first: int, name: str) -> Block:
+    import numpy as np
+    import polars as pl
+    import pyarrow as pa
 
-    def _more(self, size: int) -> bool:
-        more, at_end = "", False
-        try:
-            while not more and not at_end:
-                data = self._stream.read(size)
-                at_end = not data
-                more = self._decoder.decode(data, at_end)
-        except UnicodeDecodeError as error:
-            raise _bad_line(self._name, self.line, f"not UTF-8: {error.reason}") from None
-        self._text, self._position = self._text[self._position :] + more, 0
-        return bool(more)
+    try:
+        data.decode()  # the buffer below is not checked again
+    except UnicodeDecodeError as error:
+        number = first + data.count(b"\n", 0, error.start)
+        raise _bad_line(name, number, f"not JSON: not UTF-8: {error.reason}") from None
+    ends = np.flatnonzero(np.frombuffer(data + b"\n", np.uint8) == ord("\n")) + 1
+    offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64))
+    lines = pa.Array.from_buffers(pa.large_string(), len(ends), [None, offsets, pa.py_buffer(data + b"\n")])
+    texts = pl.Series(pl.from_arrow(lines))
+    kept = texts.str.contains(r"[^ \t\r\n]").arg_true()
+    numbers = kept.to_numpy() + first
+    return Block(texts if len(kept) == len(texts) else texts.gather(kept), numbers, name)
+
+
+# Documents: the rows are the elements of an array.
+
+
+def _document(data: bytes, name: str, member: str | None) -> Iterator[Block]:
+    import msgspec
+
+    data = data.removeprefix(codecs.BOM_UTF8)
+    found: Sequence[Any]
+    try:
+        if data.lstrip()[:1] == b"[" and member is None:
+            found = msgspec.json.decode(data, type=list[msgspec.Raw])
+        else:
+            found = _rows_of_object(data, name, member)
+    except msgspec.MsgspecError as error:
+        found = _elements(_checked(data, name), error, name)
+    texts, lines, end, line = [], [], 0, 1
+    for element in map(bytes, found):
+        start = max(end, data.find(element, end))  # a feature is not there as it is
+        line += data.count(b"\n", end, start)
+        texts.append(element.decode())
+        lines.append(line)
+        end, line = start + len(element), line + element.count(b"\n")
+    yield Block(texts, lines, name)
+
+
+def _rows_of_object(data: bytes, name: str, member: str | None) -> list[Any]:
+    """The elements of the array that `member` names, by a path of names with points between them."""
+    import msgspec
+
+    members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    if member is None and bytes(members.get("type", b"")) == _GEOJSON:
+        features = msgspec.json.decode(members.get("features", b"[]"), type=list[dict[str, msgspec.Raw]])
+        return list(map(_feature, features))
+    arrays = [one for one, text in members.items() if re.match(rb"\[\s*[{\]]", bytes(text))]
+    if member is None:
+        which = f"name the member with the rows: {', '.join(f'{name}::{one}' for one in arrays)}"
+        words = which if arrays else "it has no member that is an array of objects"
+        raise InputError(f"{name} is one object: {words}", code="missing_table_name", path=name)
+    first, _, rest = (member, "", "") if member in members else member.partition(".")
+    if first not in members:
+        known = ", ".join(arrays or members) or "none"
+        raise InputError(f"{name} has no member {first} (it has: {known})", code="no_such_table", path=name)
+    if rest:
+        return _rows_of_object(bytes(members[first]), name, rest)
+    return msgspec.json.decode(members[first], type=list[msgspec.Raw])
+
+
+def _feature(feature: Mapping[str, Any]) -> bytes:
+    """A feature of GeoJSON as the text of a row: its id, its properties and its geometry."""
+    import msgspec
+
+    own = {name: feature[name] for name in ("id",) if name in feature}
+    properties = msgspec.json.decode(feature.get("properties", b"null"), type=dict[str, msgspec.Raw] | None)
+    members = {**own, **(properties or {}), "geometry": feature.get("geometry", b"null")}
+    return b"{" + b",".join(json.dumps(name).encode() + b":" + bytes(text) for name, text in members.items()) + b"}"
+
+
+def _checked(data: bytes, name: str) -> str:
+    """The text of a document; says what is wrong with it, in the words that are used for lines."""
+    try:
+        json.loads(data.decode(), parse_constant=_refuse)
+    except UnicodeDecodeError as wrong:
+        raise _bad_line(name, data.count(b"\n", 0, wrong.start) + 1, f"not UTF-8: {wrong.reason}") from None
+    except json.JSONDecodeError as wrong:
+        raise _bad_line(name, wrong.lineno, f"not JSON: {wrong.msg}") from None
+    except (ValueError, RecursionError) as wrong:
+        raise _bad_line(name, 1, f"not JSON: {wrong}") from None
+    return data.decode()
+
+
+def _elements(text: str, error: Exception, name: str) -> list[bytes]:
+    """The elements of an array with halves of characters, which only Python's own decoder takes."""
+    decode, at, found = json.JSONDecoder().raw_decode, text.find("[") + 1, []
+    if text.lstrip()[:1] != "[":
+        raise _bad_line(name, 1, f"not rows: {error}")
+    while text[at] != "]":
+        if text[at] in ", \t\r\n":
+            at += 1
+        else:
+            start, (_, at) = at, decode(text, at)
+            found.append(text[start:at].encode())
+    return found
 
 
 def _refuse(word: str) -> NoReturn:

@@ -8,7 +8,7 @@ The flow of the data: `hash_split` for every split of both sides, `match_bucket`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -434,6 +434,13 @@ def check_unchanged(splits: Sequence[Split]) -> None:
     """Raise if a file has changed since it was opened."""
     for file in {file for split in splits for file in split.files}:
         file.check_unchanged()
+
+
+def with_columns(a: SplitSide, b: SplitSide) -> tuple[SplitSide, SplitSide]:
+    """Both sides; one without rows that declares no columns, as an empty array, has those of the other."""
+    if not a.header and not a.splits:
+        return replace(a, header=b.header, kinds=b.kinds), b
+    return a, (replace(b, header=a.header, kinds=a.kinds) if not b.header and not b.splits else b)
 
 
 def sides_of(a: SplitSide, b: SplitSide) -> Sides:
