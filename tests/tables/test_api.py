@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import driftline as dl
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline
+from driftline.core import compression_of_bytes, decompressed
 from driftline.errors import DriftlineError
 
 
@@ -90,6 +93,31 @@ def test_the_ending_chooses_the_format(pair: tuple[Path, Path], tmp_path: Path) 
     assert (tmp_path / "o.html").read_bytes() == b"".join(result.lines())
     with pytest.raises(DriftlineError, match="one of the inputs"):
         result.write(pair[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("out.csv.gz", b"_change,"), ("out.jsonl.gz", b'{"type":"schema"'), ("out.tsv", b"_change\t"),
+        ("out.tsv.zst", b"_change\t"), ("out.json.xz", b"["), ("out.md.bz2", b"|"),
+    ],
+)  # fmt: skip
+def test_the_ending_is_honoured(pair: tuple[Path, Path], tmp_path: Path, name: str, start: bytes) -> None:
+    dl.diff(*pair, key="id").write(tmp_path / name)
+    assert run(driftline, ["diff", *map(str, pair), "--key", "id", "-o", str(tmp_path / f"command-{name}")]) == 1
+    for path in (tmp_path / name, tmp_path / f"command-{name}"):
+        with path.open("rb") as raw, decompressed(raw, compression_of_bytes(path.read_bytes()[:10]), name) as file:
+            assert file.read().startswith(start)
+    if name.endswith("jsonl.gz"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"command-{name}").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out.db", "out.parquet.gz", "out.gz", "out.arrow"])
+def test_endings_of_other_files_are_refused(pair: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    with pytest.raises(dl.OptionError, match=name):
+        dl.diff(*pair, key="id").write(tmp_path / name)
+    assert run(driftline, ["diff", *map(str, pair), "--key", "id", "-o", str(tmp_path / name)]) == 2
+    assert not (tmp_path / name).exists()
 
 
 def test_a_closed_result_keeps_its_counts(pair: tuple[Path, Path]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         cell_text as cell_text,
         find_format as find_format,
         format_for as format_for,
+        packed as packed,
+        settings_for as settings_for,
         write_events as write_events,
     )
     from driftline.sinks._formats.table import known_version as known_version, write_table as write_table

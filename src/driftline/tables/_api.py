@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, cast
 
 from driftline.core import SHOWN_CHANGES, DiffMembers, StrPath, Tracker, atomic_write, exact_loads, no_progress
-from driftline.sinks import Title, cell_text, find_format, format_for, write_events
+from driftline.sinks import Title, cell_text, find_format, format_for, packed, settings_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
@@ -286,9 +286,10 @@ class TableDiff(DiffMembers):
         """
         name = format_for(path, format)
         find_format(name)
-        settings = settings or report_settings(self._job.options, self._counts, self._heading)
+        report = report_settings(self._job.options, self._counts, self._heading)
+        settings = settings or {**report, **settings_for(path)}
         inputs = [given for given in (self._job.a, self._job.b) if not is_in_memory(given)]
-        with atomic_write(path, inputs) as out:
+        with atomic_write(path, inputs) as file, packed(file, path) as out:
             write_events(self.lines(), out, name, limit=limit, **settings)
 
 

@@ -19,7 +19,7 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
 from driftline.errors import DriftlineError, OptionError
-from driftline.sinks import FIRST, FORMATS, FirstEvents, find_format, format_for, write_events
+from driftline.sinks import FIRST, FORMATS, FirstEvents, find_format, format_for, packed, settings_for, write_events
 from driftline.tables import (
     OPTIONS,
     Option,
@@ -343,14 +343,14 @@ def _write_file(
     from driftline.core import open_output
 
     run = find_engine(engine)
-    with open_output(output, (job.a, job.b)) as out:
+    with open_output(output, (job.a, job.b)) as file, packed(file, output) as out:
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
         if settings and engine == "spark":
             from driftline.spark import diff_to_changeset
 
             return diff_to_changeset(run, job, out, format_name, **settings)
-        return _run_and_format(run, job, out, format_name, limit, settings, heading)
+        return _run_and_format(run, job, out, format_name, limit, settings or settings_for(output), heading)
 
 
 def _run_and_format(
@@ -376,7 +376,8 @@ def _run_and_format(
     with tempfile.TemporaryFile() as stream:
         stats = run(job, stream.write)
         stream.seek(0)
-        settings = settings or report_settings(job.options, stats, heading(stats))
+        if "table" not in settings:
+            settings = {**settings, **report_settings(job.options, stats, heading(stats))}
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 

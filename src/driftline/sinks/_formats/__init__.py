@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from driftline.core import StrPath, exact_dumps, exact_loads, load_function
@@ -32,12 +34,21 @@ _ENDINGS = {
     ".ndjson": "jsonl",
     ".json": "json",
     ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
     ".md": "markdown",
     ".markdown": "markdown",
     ".html": "html",
     ".htm": "html",
     ".parquet": "parquet",
 }
+_TABBED = (".tsv", ".tab")
+_PACKINGS = {".gz": "gzip:GzipFile", ".bz2": "bz2:BZ2File", ".xz": "lzma:LZMAFile", ".zst": "backports.zstd:ZstdFile"}
+_UNPACKED = ("parquet", "delta", "changeset", "patchset")
+_OTHER_FILES = (
+    ".xlsx", ".xlsm", ".xls", ".ods", ".db", ".sqlite", ".sqlite3", ".duckdb", ".arrow", ".feather", ".avro", ".orc",
+    ".sql", ".xml", ".yaml", ".yml", ".toml", ".pdf", ".docx", ".zip", ".tar", ".7z", ".geojson",
+)  # fmt: skip
 _ALWAYS = ("schema", "stats")
 # Formats that show the first events of each kind alone, if they are told how often each column changed.
 FIRST: dict[str, dict[str, int]] = {
@@ -55,14 +66,52 @@ class EventWriter(Protocol):
 
 
 def format_for(path: StrPath | None, name: str | None = None) -> str:
-    """The format `name`, else the one of the output's suffix, else JSONL.
+    """The format `name`, else the one of the output's suffix, else JSONL; a suffix of another kind of file is refused.
 
-    >>> format_for("report.html"), format_for("report.html", "json"), format_for(None)
-    ('html', 'json', 'jsonl')
+    >>> format_for("report.html"), format_for("report.html", "json"), format_for("changes.csv.gz"), format_for(None)
+    ('html', 'json', 'csv', 'jsonl')
     """
-    if name is not None:
-        return name
-    return "jsonl" if path is None else _ENDINGS.get(os.path.splitext(os.fspath(path))[1].lower(), "jsonl")
+    if path is None:
+        return name or "jsonl"
+    stem, suffix = _suffixes(path)
+    packing = os.fspath(path)[len(stem) :].lower()
+    chosen = name or _ENDINGS.get(suffix)
+    known = ", ".join(_ENDINGS)
+    if packing and chosen in _UNPACKED:
+        raise OptionError(f"{os.fspath(path)}: {chosen} is not written compressed: leave {packing} out", code="usage")
+    if chosen is None and (suffix in _OTHER_FILES or (packing and not suffix)):
+        raise OptionError(
+            f"{os.fspath(path)}: no events are written as {suffix or packing}: use one of {known}, or name a --format",
+            code="invalid_format",
+        )
+    return chosen or "jsonl"
+
+
+def _suffixes(path: StrPath) -> tuple[str, str]:
+    """A path without the suffix of a compression, and its own suffix."""
+    stem, suffix = os.path.splitext(os.fspath(path))
+    plain = stem if suffix.lower() in _PACKINGS else os.fspath(path)
+    return plain, os.path.splitext(plain)[1].lower()
+
+
+def settings_for(path: StrPath | None) -> dict[str, str]:
+    """What an output's suffix says beside its format."""
+    return {"delimiter": "\t"} if path is not None and _suffixes(path)[1] in _TABBED else {}
+
+
+@contextmanager
+def packed(out: BinaryIO, path: StrPath | None) -> Iterator[BinaryIO]:
+    """The same output, compressed where the suffix of its path says so."""
+    suffix = "" if path is None else os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in _PACKINGS:
+        yield out
+        return
+    module, opener = _PACKINGS[suffix].split(":")
+    # A file name or time in the archive would make equal results different.
+    about = {"filename": "", "mtime": 0, "fileobj": out, "mode": "wb"} if suffix == ".gz" else {}
+    make = getattr(import_module(module), opener)
+    with make(**about) if about else make(out, "wb") as archive:
+        yield archive
 
 
 def find_format(name: str) -> EventWriter:

@@ -27,7 +27,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None = No
     columns = [pair for pair in columns if shown is None or pair[0] in shown]
     names = [name for name, _ in columns]
     text = TextWriter(out)
-    table = csv.writer(text, lineterminator="\n")
+    table = csv.writer(text, delimiter=settings.get("delimiter", ","), lineterminator="\n")
     table.writerow([*_own_names(with_row_number, names), *names])
     for event in chain([first], events):
         number = [event["row_index"]] if with_row_number and "row_index" in event else []

@@ -169,7 +169,7 @@ def _lines(data: bytes, first: int, name: str) -> Block:
     lines = pa.Array.from_buffers(pa.large_string(), len(ends), [None, offsets, pa.py_buffer(data + b"\n")])
     texts = pl.Series(pl.from_arrow(lines))
     kept = texts.str.contains(r"[^ \t\r\n]").arg_true()
-    numbers = kept.to_numpy() + first
+    numbers = (kept + first).to_list()
     return Block(texts if len(kept) == len(texts) else texts.gather(kept), numbers, name)
 
 
