@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check gate test test-rest test-all bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
+.PHONY: help setup demo check gate test test-rest test-all bytes bytes-slow rewritten test-sparks faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,11 +58,14 @@ bytes: $(READY) ## no output byte of the commands changed (tests/bytes/hashes.js
 bytes-slow: $(READY) ## the same, and the commands that run on Spark (minutes)
 	@$(BIN)/python scripts/bytes.py --slow
 
-test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its own
-	@test -f .spark42/.ready -a .spark42/.ready -nt requirements/spark42.lock || { $(PYTHON) -m venv --clear .spark42 && \
-	  $(BIN)/python -m uv pip install --quiet --python .spark42/bin/python --require-hashes -r requirements/spark42.lock && \
-	  touch .spark42/.ready; }
-	@.spark42/bin/python -m pytest -q tests/spark/smoke.py
+SPARKS := 41 42
+test-sparks: $(READY) ## one smoke file on other Sparks than the locked one (4.1, 4.2), each in an environment of its own
+	@for spark in $(SPARKS); do \
+	  test -f .spark$$spark/.ready -a .spark$$spark/.ready -nt requirements/spark$$spark.lock || { \
+	    $(PYTHON) -m venv --clear .spark$$spark && $(BIN)/python -m uv pip install --quiet --python .spark$$spark/bin/python \
+	      --require-hashes -r requirements/spark$$spark.lock && touch .spark$$spark/.ready; } || exit 1; \
+	  echo "Spark $$spark"; .spark$$spark/bin/python -m pytest -q tests/spark/smoke.py || exit 1; \
+	done
 
 # A failing example is written to tests/cases, as the decorator that repeats it.
 faults: SEED := $(or $(SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
@@ -70,6 +73,7 @@ faults: $(READY) ## kills, full disks, slow clients, mutated files, properties w
 	@echo "make faults SEED=$(SEED)"
 	@HYPOTHESIS_PROFILE=search $(BIN)/pytest -q --set=faults --hypothesis-seed=$(SEED)
 	@$(BIN)/python -m faults --seed $(SEED)
+	@$(MAKE) --no-print-directory test-sparks
 
 coverage: $(READY) ## what the tests run of the source, line by line (slower than make test)
 	@$(BIN)/coverage erase
@@ -125,8 +129,10 @@ lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	  --custom-compile-command "make lock" pyproject.toml --extra dev -o requirements/dev.lock
 	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
 	  --custom-compile-command "make lock" pyproject.toml --extra serve --extra lake --extra sqlite -o requirements/image.lock
-	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
-	  --custom-compile-command "make lock" pyproject.toml requirements/spark42.in -o requirements/spark42.lock
+	@for spark in $(SPARKS); do \
+	  $(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
+	    --custom-compile-command "make lock" pyproject.toml requirements/spark$$spark.in -o requirements/spark$$spark.lock; \
+	done
 
 clean: ## remove everything that was made
-	rm -rf .venv .docs .spark42 out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .docs .spark4* out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache

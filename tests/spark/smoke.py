@@ -1,4 +1,4 @@
-"""What driftline asks of Spark, once each: run on another Spark than the locked one (`make test-spark42`)."""
+"""What driftline asks of Spark, once each: run on another Spark than the locked one (`make test-sparks`)."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from driftline.core import AnyPath, Location, PartWriter, Tracker, line_ranges, 
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
+from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import open_session, ship_to_tasks
 from driftline.spark._tasks import (
     BLOCK_BYTES,
@@ -109,7 +110,7 @@ def write_changeset(
     decoder = EventDecoder(table, declared, tuple(columns.fieldNames()), tuple(key))
     typed = decoder.collector().table([TypeInference()] * len(columns.fields))
     marker = (Patchset if format == "patchset" else Changeset).marker
-    numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
+    numbered = with_row_numbers(changes.events.where("type <> 'unchanged'"), "event_number", dense=True)
     [facts] = numbered.agg(f.count("*").alias("count"), f.max_by("type", "event_number").alias("last")).collect()
     if not facts["count"]:
         return 0

@@ -34,6 +34,7 @@ from driftline.spark._frames.columns import (
     struct,
     with_verdicts,
 )
+from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import arrow_function
@@ -275,14 +276,16 @@ def pair_by_key(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
 
 def _one_of_each_key(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
     chosen = f.min_by if columns.options.duplicates == "first" else f.max_by
-    placed = rows.zipWithIndex("number").select(place_of(columns.keys), "number", _row(rows, side))
+    placed = with_row_numbers(rows, "number").select(place_of(columns.keys), "number", _row(rows, side))
     return placed.groupBy("place").agg(chosen(side, "number").alias(side), (f.count("*") - 1).alias(f"dropped_{side}"))
 
 
 def pair_by_position(a: DataFrame, b: DataFrame) -> DataFrame:
     """The first row with the first one, and so on."""
     sides = [
-        rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), _row(rows, side))
+        with_row_numbers(rows, "place", dense=True).select(
+            (f.col("place") + _FIRST_ROW).alias("place"), _row(rows, side)
+        )
         for rows, side in ((a, "a"), (b, "b"))
     ]
     return sides[0].join(sides[1], "place", "full_outer")
@@ -292,7 +295,7 @@ def pair_equal_rows(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFr
     """Rows that are equal under the rules, the n-th with the n-th."""
     alike = Window.partitionBy("place").orderBy("number")
     sides = [
-        rows.zipWithIndex("number")
+        with_row_numbers(rows, "number")
         .select(place_of(columns.compared), "number", _row(rows, side))
         .select("place", f.row_number().over(alike).alias("nth"), side)
         for rows, side in ((a, "a"), (b, "b"))
@@ -313,7 +316,7 @@ def _match_alike(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame
     exact = [column for column in columns.compared if not column.is_tolerant]
     soft = [column.compared for column in columns.tolerant]
     sides = [
-        rows.zipWithIndex("number").select(
+        with_row_numbers(rows, "number").select(
             place_of(columns.keys),
             f.lit(side == "a").alias("is_a"),
             "number",

@@ -26,6 +26,7 @@ from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, RowDelta, TableS
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
+from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, table_blob, unpack
@@ -113,7 +114,7 @@ def row_deltas(
         raise OptionError(f"start is a timestamp from 0 to 2^63 - 1, not {start}", code="invalid_hlc")
     _check_whole(changes)
     ship_to_tasks(changes.events.sparkSession)
-    numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
+    numbered = with_row_numbers(changes.events.where("type <> 'unchanged'"), "event_number", dense=True)
     types = _declared_types(changes, schema)
     return numbered.mapInArrow(_delta_task(table, client_id, start, types), "hlc long, delta string")
 

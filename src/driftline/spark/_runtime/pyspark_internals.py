@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.spark._runtime.jvm import Jvm
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @contextmanager
@@ -113,3 +113,19 @@ def _is_not_from_py4j(record: logging.LogRecord) -> bool:
 def worker_python(session: SparkSession) -> str:
     """The interpreter of a classic session's workers, as Spark looks it up."""
     return str(session.sparkContext.pythonExec)
+
+
+def with_row_numbers(frame: DataFrame, name: str, *, dense: bool = False) -> DataFrame:
+    """The rows with numbers in their order; `dense` ones have no gaps.
+
+    Spark has this since 4.2. Before that, numbers with gaps are cheap, and those without need one task for all rows.
+    """
+    if hasattr(type(frame), "zipWithIndex"):
+        return frame.zipWithIndex(name)
+    from pyspark.sql import Window, functions as f
+
+    numbered = frame.select("*", f.monotonically_increasing_id().alias(name))
+    if not dense:
+        return numbered
+    place = f.row_number().over(Window.orderBy(name)).cast("long") - 1
+    return numbered.select(*(f.col(f"`{each.replace('`', '``')}`") for each in frame.columns), place.alias(name))
