@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from driftline.deltas import RowDelta, merge
+from driftline.errors import GatewayError
+from driftline.gateway._service import check_disk
 from support.gateways import CLOCK, GATEWAY, Server, delta, running
 
 CASES = {case["id"]: case for case in json.loads((Path(__file__).parents[1] / "vectors/delta-cases.json").read_text())}
@@ -161,3 +164,14 @@ def test_the_largest_push_fits(server: Server) -> None:
     assert answer.status_code == 200
     assert answer.json()["accepted"] == 10_000
     assert server.client().pull_all(limit=10_000)[0] == deltas
+
+
+def test_a_gateway_is_not_ready_where_its_disk_is_nearly_full(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short write may still succeed while every push fails: the free space says so before."""
+    usage = shutil.disk_usage(tmp_path)
+    check_disk(tmp_path)
+    for free in (63 << 20, usage.total // 101):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, left=free: usage._replace(free=left))
+        with pytest.raises(GatewayError) as refused:
+            check_disk(tmp_path)
+        assert (refused.value.code, refused.value.reason) == ("BACKPRESSURE_ERROR", "disk_full")

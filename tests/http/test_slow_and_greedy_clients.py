@@ -214,3 +214,24 @@ def test_what_is_not_http_gets_the_same_error_body(server: Server) -> None:
 def test_tls_needs_both_files() -> None:
     with pytest.raises(OptionError, match="both"):
         ServerOptions(tls_cert=Path("cert.pem"))
+
+
+def test_a_request_with_two_lengths_is_the_last_of_its_connection(shared_server: Server) -> None:
+    """What a proxy takes for the rest of a body must not be served as a second request."""
+    head = f"POST /sync/{GATEWAY}/push HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(shared_server.url, head + "0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in received.lower()
+
+
+def test_a_client_that_is_still_sending_gets_its_413(shared_server: Server) -> None:
+    head = f"POST /sync/{GATEWAY}/push HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token()}\r\n"
+    with connect(shared_server.url, head + f"Content-Length: {40 << 20}\r\n\r\n") as connection:
+        piece = b"x" * 65536
+        for _ in range(200):  # far more than the buffers between the two hold
+            connection.sendall(piece)
+        status, body = answer(connection)
+    assert (status, body["code"], body["limit"]) == (413, "PAYLOAD_TOO_LARGE", 16 << 20)

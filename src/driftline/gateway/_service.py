@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import threading
 import time
 from collections import OrderedDict, deque
@@ -31,7 +32,7 @@ from driftline.gateway._lake.process import (
     snapshots_busy,
 )
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
-from driftline.gateway._log.log import Appended, Claims, DeltaLog, Entry
+from driftline.gateway._log.log import Appended, Claims, DeltaLog, Entry, unavailable
 from driftline.gateway._settings import GatewaySettings, authenticator
 from driftline.gateway._sync.feed import Feeds
 from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
@@ -50,6 +51,8 @@ _FAILED_PER_SECOND = 10.0
 _NEW_KEY_SECONDS, _KEYS_SECONDS = 30.0, 300.0  # how often a provider's keys are fetched, for an unknown one and always
 _REFUSALS_SECONDS = 60.0  # forged pages are reported once in this time
 _TICK_SECONDS = 0.5
+_TRY_AGAIN_SECONDS = 5.0
+_FREE_BYTES = 64 << 20
 _PRUNE_TICKS, _REFRESH_TICKS, _CLOCK_TICKS = 4, 60, 1200
 _REFRESH_MS = 25_000  # the first of several servers refreshes the copy of the lake's facts for all
 _PRUNE_STEP = 20_000  # records removed in one transaction, so that pushes are not blocked
@@ -138,12 +141,17 @@ class Gateway:
         return True
 
     async def check_ready(self) -> None:
-        """Raise the reason why pushes are refused; a log that failed is tried once more."""
+        """Raise the reason why pushes are refused; a log that failed is tried once more, every few seconds."""
         configuration = await self.in_thread(self.configuration)
         _check_open(configuration)
+        if self.settings.log is None:
+            check_disk(self.settings.data)
         if configuration.rules is not None and not await self.in_thread(self._follow_soon):
             raise rows_behind()
-        if self._commit.is_failing or self.pending >= self.settings.max_pending:
+        failure = self._commit.failure
+        if failure is not None and time.monotonic() - self._commit.failed_at < _TRY_AGAIN_SECONDS:
+            raise failure
+        if failure is not None or self.pending >= self.settings.max_pending:
             await self._commit.append([])
 
     async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
@@ -491,7 +499,8 @@ class GroupCommit:
         self._queue: deque[_PendingBatch] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self.is_failing = False  # whether the last write failed
+        self.failure: DriftlineError | None = None  # of the last write
+        self.failed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
 
@@ -545,14 +554,14 @@ class GroupCommit:
     def _write(self, group: Sequence[_PendingBatch]) -> list[Appended | DriftlineError]:
         try:
             results = self._log.append([each.batch for each in group], [each.claims for each in group])
-            self.is_failing = False
+            self.failure = None
             return results
         except DriftlineError as error:
-            self.is_failing = True
-            return [error] * len(group)
+            failure = error
         except Exception as error:  # noqa: BLE001 - every caller gets a result
-            self.is_failing = True
-            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(group)
+            failure = GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")
+        self.failure, self.failed_at = failure, time.monotonic()
+        return [failure] * len(group)
 
 
 def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
@@ -562,6 +571,13 @@ def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
 
     if not waiting.loop.is_closed():
         waiting.loop.call_soon_threadsafe(settle)
+
+
+def check_disk(folder: Path) -> None:
+    """Raise where the disk of the log is about to be full: small writes may succeed where pushes fail."""
+    disk = shutil.disk_usage(folder)
+    if disk.free < max(_FREE_BYTES, disk.total // 100):
+        raise unavailable(f"the disk of the log has {disk.free >> 20} MiB left", "disk_full")
 
 
 def _authorization(scope: Mapping[str, Any]) -> str | None:

@@ -122,6 +122,8 @@ class _ServedRequest:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+            if _has_two_lengths(self.scope):  # what follows may be another request for a proxy than for this server
+                message["headers"].append((b"connection", b"close"))
         await self._send(message)
 
     async def _answer(self, response: Response, receive: Receive) -> None:
@@ -201,6 +203,10 @@ def _line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
     if "client_id" in scope:
         fields["clientId"] = scope["client_id"]
     return fields
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}
 
 
 def _request_id(scope: Scope) -> str:
