@@ -246,3 +246,12 @@ def test_ownership_by_another_user_says_the_way_out(repo: Path, monkeypatch: Any
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(DriftlineError, match=r"safe\.directory"):
         GitRepository(repo)
+
+
+def test_a_short_value_moves_under_its_own_name(tmp_path: Path) -> None:
+    before = {"a.py": "LIMIT = 3\nx = 1\n", "b.py": "x = 1\ny = 2\n", "c.py": "z = 1\n"}
+    after = {"a.py": "", "b.py": "LIMIT = 3\nx = 1\ny = 2\n", "c.py": "z = 1\nx = 1\n"}
+    repo = make_repository(tmp_path / "repo", before, after)
+    told = {(event["kind"], event.get("name"), event["file"]) for event in events(repo, "git:v1", "git:v2")}
+    assert ("chunk.moved", "LIMIT", "b.py") in told
+    assert ("chunk.moved", "x", "c.py") in told

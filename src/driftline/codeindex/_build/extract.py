@@ -141,6 +141,7 @@ class _Reader:
             nodes=_starts(captures, "m"),
             kept_commas=_starts(captures, "k"),
             joined=_spans(captures, "j"),
+            dropped=_starts(captures, "d"),
             equal_quotes=self.language.equal_quotes,
         )
 

@@ -66,7 +66,7 @@ _PYTHON = Language(
     (module (expression_statement (assignment left: (identifier) @n) @value))
     (class_definition body: (block (expression_statement (assignment left: (identifier) @n) @value)))
     (module (type_alias_statement left: (_) @n) @value)
-    (comment) @c (string) @t (concatenated_string) @j
+    (comment) @c (string) @t (concatenated_string) @j (module ";" @d) (block ";" @d)
     (block) @b (block (_) @s) (module (_) @s)
     (tuple) @m (tuple_pattern) @m (subscript "," @k . "]")
     (call function: (_) @call)
@@ -93,6 +93,9 @@ _SCRIPT_QUERY = """
     (program (expression_statement (assignment_expression left: (member_expression) @n) @value))
     (comment) @c (string) @t (template_string) @t (regex) @t
     (program (_) @s) (statement_block (_) @s) (class_body (_) @s) (switch_case (_) @s)
+    (expression_statement ";" @d) (lexical_declaration ";" @d) (variable_declaration ";" @d) (class_body ";" @d)
+    (return_statement ";" @d) (throw_statement ";" @d) (break_statement ";" @d) (continue_statement ";" @d)
+    (import_statement ";" @d) (export_statement ";" @d)
     (call_expression function: (_) @call) (new_expression constructor: (_) @call)
     (import_statement) @imp (export_statement source: (_)) @reexport
     (call_expression function: (identifier) arguments: (arguments . (string))) @load
@@ -120,6 +123,10 @@ _TYPESCRIPT_QUERY = (
     (type_alias_declaration name: (_) @n) @value
     (enum_declaration name: (_) @n) @class
     (program (ambient_declaration (_ (variable_declarator name: (identifier) @n) @value)))
+    (internal_module body: (_ (lexical_declaration (variable_declarator name: (identifier) @n) @value)))
+    (internal_module body: (_ (export_statement declaration: (_ (variable_declarator name: (identifier) @n) @value))))
+    (module body: (_ (lexical_declaration (variable_declarator name: (identifier) @n) @value)))
+    (module body: (_ (export_statement declaration: (_ (variable_declarator name: (identifier) @n) @value))))
     (internal_module name: (_) @n) @scope (module name: (_) @n) @scope
 """
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -40,6 +41,8 @@ MARKS = bytes((STATEMENT, BLOCK, END, NODE))
 _EDGES = bytes((STATEMENT, BLOCK, END)) + b" "
 
 _SIMPLE_STRING = re.compile(rb"([a-zA-Z]{0,2})(\"\"\"|'''|\"|')([^\\\"']*)\2")
+_STRING = re.compile(rb"([a-zA-Z]{0,2})([\"'])(?!\2.)(.*)\2", re.DOTALL)
+_OCTAL_END = re.compile(rb"\\[0-7]{1,2}$")
 _DOUBLE_QUOTE = 34
 _NOTHING = np.empty(0, np.uint32)
 _FEWEST_TOKENS = 6  # below, there are too few shingles to tell anything
@@ -64,6 +67,7 @@ class Layout:
     nodes: Iterable[int] = ()
     kept_commas: Iterable[int] = ()
     joined: Sequence[Span] = ()
+    dropped: Sequence[int] = ()
     equal_quotes: bool = False
 
 
@@ -85,6 +89,9 @@ class NormalText:
         keep = in_string | np.frombuffer(source.translate(_SOLID), np.bool_)
         for start, end in layout.comments:
             keep[start:end] = False
+        keep[np.asarray(layout.dropped, np.int64)] = False
+        if source.startswith(BOM_UTF8):
+            keep[: len(BOM_UTF8)] = False
         if layout.equal_quotes:
             _equalize_quotes(source, data, keep, layout)
         _drop_last_commas(data, keep, in_string, layout.kept_commas)
@@ -141,23 +148,40 @@ def _equalize_quotes(source: bytes, data: Bytes, keep: Flags, layout: Layout) ->
             keep[end - quotes + opening : end - 1] = False
     data[edges] = _DOUBLE_QUOTE
     for start, end in layout.joined:
-        _join(
-            source,
-            keep,
-            layout.strings[bisect_left(layout.strings, (start, 0)) : bisect_left(layout.strings, (end, 0))],
-        )
+        first, last = (bisect_left(layout.strings, (edge, 0)) for edge in (start, end))
+        _join(source, data, keep, layout.strings[first:last])
 
 
-def _join(source: bytes, keep: Flags, strings: Sequence[Span]) -> None:
-    matches = [_SIMPLE_STRING.fullmatch(source, *span) for span in strings]
-    prefixes = {found[1].lower().replace(b"u", b"") if found else None for found in matches}
-    if len(prefixes) != 1 or None in prefixes:
+def _join(source: bytes, data: Bytes, keep: Flags, strings: Sequence[Span]) -> None:
+    """Make one literal of those that stand side by side, where their texts joined mean the same."""
+    outer: list[Span] = []
+    for span in strings:
+        if not outer or span[0] >= outer[-1][1]:  # not a string inside of an f-string
+            outer.append(span)
+    simple = [_SIMPLE_STRING.fullmatch(source, *span) for span in outer]
+    found = [match for one, span in zip(simple, outer, strict=True) if (match := one or _STRING.fullmatch(source, *span))]
+    quotes = {match[2] for match in found if match not in simple}
+    prefixes = {match[1].lower().replace(b"u", b"") for match in found}
+    mixed = prefixes == {b"", b"f"} and not any(_is_braced(match) for match in found)
+    apart = any(_OCTAL_END.search(left[3]) and right[3][:1].isdigit() for left, right in pairwise(found))
+    if len(found) != len(outer) or len(quotes) > 1 or apart or not (len(prefixes) == 1 or mixed):
         return
-    for left, right in pairwise(matches):
-        assert left is not None
-        assert right is not None
-        keep[left.end() - len(left[2]) : left.end()] = False
+    for left, right in pairwise(found):
+        keep[left.end(3) : left.end()] = False
         keep[right.start() : right.start(3)] = False
+    quote = ord(next(iter(quotes), b'"'))
+    data[[found[0].start(2), found[-1].end() - 1]] = quote
+    if mixed and not found[0][1]:
+        # The prefix goes to the front: the closing quote that went leaves room for it.
+        written = b"f" + bytes((quote,)) + found[0][3]
+        start, end = found[0].start(), found[0].start() + len(written)
+        data[start:end] = np.frombuffer(written, np.uint8)
+        keep[start : found[0].end()] = False
+        keep[start:end] = True
+
+
+def _is_braced(match: re.Match[bytes]) -> bool:
+    return match[1].lower() != b"f" and (b"{" in match[3] or b"}" in match[3])
 
 
 def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_something: Iterable[int]) -> None:

@@ -314,14 +314,16 @@ class _Search:
 
 
 def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
-    """The same signature and body; small ones only where the name is the same too."""
+    """The same signature and body; small ones only where the name is the same too, the smallest if there is one."""
     groups: dict[Hashable, list[Symbol]] = defaultdict(list)
     for symbol in new:
         groups[symbol.kind, symbol.signature_hash, symbol.body_hash].append(symbol)
+    names = [Counter((symbol.kind, symbol.name) for symbol in side) for side in (old, new)]
     for left in old:
+        only = all(side[left.kind, left.name] == 1 for side in names) and left.kind != "entry"
         for right in groups.get((left.kind, left.signature_hash, left.body_hash), ())[:COMMON]:
             named = left.leaf == right.leaf and left.own_tokens + left.signature_tokens >= MIN_TOKENS
-            if left.own_tokens >= MIN_TOKENS or named:
+            if left.own_tokens >= MIN_TOKENS or named or (only and left.name == right.name):
                 yield 1.0, left, right
 
 
