@@ -84,10 +84,12 @@ class RandomDatabase:
             return f"{name} {kind} AS (k || 'g') {r.choice(['STORED', 'VIRTUAL'])}"
         return f"{name} {kind} {more}"
 
-    def edit_rows(self, count: int) -> None:
-        """Insert, update and delete rows of all tables."""
+    def edit_rows(self, count: int, *, fits: bool = False) -> None:
+        """Insert, update and delete rows of all tables; `fits` is for declared types, where most values must fit."""
         r = self.random
-        for table in self.names("table"):
+        query = "SELECT name FROM pragma_table_list WHERE type <> 'table'"
+        hidden = {name for (name,) in self.connection.execute(query)}
+        for table in (name for name in self.names("table") if not fits or name not in hidden):
             columns = self.columns(table)
             for _ in range(count):
                 name, column, other = _quoted(table), _quoted(r.choice(columns)), _quoted(r.choice(columns))
@@ -95,7 +97,8 @@ class RandomDatabase:
                 if kind < 0.5:
                     marks = ", ".join("?" * len(columns))
                     self.run(
-                        f"INSERT INTO {name} ({', '.join(map(_quoted, columns))}) VALUES ({marks})", self._row(columns)
+                        f"INSERT INTO {name} ({', '.join(map(_quoted, columns))}) VALUES ({marks})",
+                        self._row(columns, fits),
                     )
                 elif kind < 0.8:
                     self.run(
@@ -104,8 +107,8 @@ class RandomDatabase:
                 else:
                     self.run(f"DELETE FROM {name} WHERE {column} IS ?", (self._value(),))
 
-    def _row(self, columns: list[str]) -> tuple[object, ...]:
-        return tuple(self._value() for _ in columns)
+    def _row(self, columns: list[str], fits: bool) -> tuple[object, ...]:
+        return tuple(self.random.choice([1, 2, 7, "1", "9"]) if fits else self._value() for _ in columns)
 
     def _value(self) -> object:
         return self.random.choice(_VALUES) if self.random.random() < 0.7 else self.random.randint(0, 30)
