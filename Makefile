@@ -110,19 +110,21 @@ pictures: $(READY) ## make the pictures of README and docs from real runs
 
 RECIPES_READY := out/recipes/.ready
 
-recipes: $(RECIPES_READY) ## try the recipes for cron, Airflow and OpenLineage with the real tools (minutes)
+recipes: $(RECIPES_READY) ## try the recipes for cron, Airflow, OpenLineage and dbt with the real tools (minutes)
 	@$(BIN)/python scripts/try_recipes.py
 
-$(RECIPES_READY): $(READY) requirements/recipes.lock
+$(RECIPES_READY): $(READY) requirements/recipes.lock requirements/dbt.lock
 	@$(PYTHON) -m venv --clear out/recipes
 	@$(BIN)/python -m uv pip install --quiet --python out/recipes/bin/python --require-hashes -r requirements/recipes.lock
+	@$(PYTHON) -m venv --clear out/dbt
+	@$(BIN)/python -m uv pip install --quiet --python out/dbt/bin/python --require-hashes -r requirements/dbt.lock
 	@touch $@
 
 release: $(READY) ## check version, changelog and tag, then build the wheel and the sdist
 	@$(BIN)/python scripts/check_release.py
 
 lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
-	@for name in bootstrap peers docs; do \
+	@for name in bootstrap peers docs dbt; do \
 	  $(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.lock; done
 	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "examples" / "recipes"
 DRIFTLINE = str(Path(sys.executable).with_name("driftline"))
 TOOLS = ROOT / "out" / "recipes" / "bin" / "python"
+DBT = ROOT / "out" / "dbt" / "bin" / "dbt"
 LINEAGE = """\
 import json, sys
 from openlineage.client import event_v2, facet_v2
@@ -47,6 +48,7 @@ def main() -> None:
         try_cron(shop)
         try_airflow(shop, Path(scratch, "airflow"))
         try_lineage(shop)
+        try_dbt(Path(scratch, "dbt"))
     print("recipes: all of them work")
 
 
@@ -91,6 +93,32 @@ def try_airflow(file: Path, home: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "state=success" in done.stdout + done.stderr, done.stdout[-3000:] + done.stderr[-3000:]
     print("airflow: the DAG runs to its end")
+
+
+def try_dbt(folder: Path) -> None:
+    """Two builds of one project in two schemas: the changed models are named with their counts."""
+    shutil.copytree(RECIPES / "dbt", folder)
+    project, database = folder / "project", folder / "shop.duckdb"
+    changed = '{discount: "case when id % 50 = 0 then 5 else 0 end", lost: 7}'
+    for schema, variables in (("prod", "{}"), ("dev", changed)):
+        environment = {
+            **os.environ,
+            "SHOP_DB": str(database),
+            "SHOP_SCHEMA": schema,
+            "DBT_SEND_ANONYMOUS_USAGE_STATS": "0",
+        }
+        command = [str(DBT), "build", "--quiet", "--profiles-dir", ".", "--vars", variables]
+        subprocess.run(command, cwd=project, env=environment, check=True)
+    make_pairs = [sys.executable, folder / "pairs_from_manifest.py", project / "target" / "manifest.json", database]
+    for new, code, counts in (("dev", 1, ("4 changed of 200", "6 removed of 600")), ("prod", 0, ())):
+        pairs = subprocess.run([*make_pairs, "--old", "prod", "--new", new], capture_output=True, check=True).stdout
+        (folder / "pairs.toml").write_bytes(pairs)
+        checked = subprocess.run(
+            [DRIFTLINE, "check", str(folder / "pairs.toml")], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == code, checked
+        assert all(count in checked.stdout for count in counts), checked
+    print("dbt: the changed models of two builds are told")
 
 
 def try_lineage(file: Path) -> None:
