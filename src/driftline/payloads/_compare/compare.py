@@ -359,7 +359,7 @@ def compare(
     """
     flags = path_flags(ignore, unordered, key or {}, tolerance or {})
     given = ALL_STRICT if schema is None else schema
-    plan = compile(Path(given) if _names_a_file(given) else given, config, root, flags=flags)
+    plan = compile(Path(str(given)) if _names_a_file(given) else given, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
 
 
