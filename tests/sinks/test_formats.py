@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import driftline as dl
-from driftline.errors import DriftlineError
+from driftline.errors import DriftlineError, OptionError
+from driftline.sinks import _formats as formats
 from driftline.sinks._formats import FORMATS, FirstEvents, limit_events, write_events
 
 
@@ -83,7 +84,7 @@ def test_summary_counts_rows_and_columns(result: dl.tables.api.TableDiff) -> Non
 def test_every_format_takes_a_diff_without_differences(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.csv").write_text("v\n")
     same = dl.diff(tmp_path / "a.csv", tmp_path / "a.csv")
-    if FORMATS[name].startswith("driftline.sinks."):
+    if FORMATS[name].writer.startswith("driftline.sinks."):
         assert written_bytes(same, name)
 
 
@@ -166,3 +167,21 @@ def test_the_first_events_are_those_that_a_reader_of_all_would_keep(kinds: list[
         seen[kind] += 1
         kept += [line] if seen[kind] <= most else []
     assert first.lines() == [lines[0], *kept, b'{"type":"stats"}\n']
+
+
+def test_one_file_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named by its suffix, in errors, in pipelines and in the console, and nothing else lists it."""
+    from driftline.pipeline import template_for
+    from driftline.web._console.diff import _downloads
+
+    (tmp_path / "ids.py").write_text(
+        "def write(lines, out, **settings):\n    out.writelines(line for line in lines if b'added' in line[:16])\n"
+    )
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    target = tmp_path / "changes.ids"
+    dl.diff([{"id": 1}], [{"id": 1}, {"id": 2}], key="id").write(target)
+    assert target.read_text().count("\n") == 1
+    with pytest.raises(OptionError, match="patchset, ids"):
+        formats.find_format("nonsense")
+    assert "# jsonl, json, csv, markdown or ids\n" in template_for("p.toml")
+    assert _downloads()["ids"].suffixes == (".ids",)

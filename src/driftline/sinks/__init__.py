@@ -9,13 +9,16 @@ from driftline.core import lazy_exports
 if TYPE_CHECKING:
     from driftline.sinks._formats import (
         FIRST as FIRST,
-        FORMATS as FORMATS,
+        EventFormat as EventFormat,
         FirstEvents as FirstEvents,
         Title as Title,
         cell_text as cell_text,
+        event_formats as event_formats,
         find_format as find_format,
         format_for as format_for,
+        formats_text as formats_text,
         packed as packed,
+        plain_formats as plain_formats,
         settings_for as settings_for,
         write_events as write_events,
     )

@@ -19,7 +19,17 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
 from driftline.errors import DriftlineError, OptionError
-from driftline.sinks import FIRST, FORMATS, FirstEvents, find_format, format_for, packed, settings_for, write_events
+from driftline.sinks import (
+    FIRST,
+    FirstEvents,
+    event_formats,
+    find_format,
+    format_for,
+    formats_text,
+    packed,
+    settings_for,
+    write_events,
+)
 from driftline.tables import (
     OPTIONS,
     Option,
@@ -203,11 +213,9 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 @click.option(
     "--format",
     "format_name",
-    type=Words(lambda: FORMATS),
+    type=Words(event_formats),
     metavar="NAME",
-    help="jsonl, json, csv, markdown, summary or html (one self-contained page); parquet or delta, a table of events; "
-    "changeset or patchset for SQLite. "
-    "Default: by the ending of -o FILE, else jsonl.",
+    help=f"{formats_text()}. Default: by the ending of -o FILE, else jsonl.",
 )
 @click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
 @click.option(

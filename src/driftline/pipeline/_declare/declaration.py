@@ -15,6 +15,7 @@ from typing import Any
 from driftline.core import JsonObject, Location, ObjectPath, Threshold, Workspace, is_url, text_into
 from driftline.deltas import ColumnType
 from driftline.errors import PipelineError
+from driftline.sinks import plain_formats
 from driftline.sources import ReadOptions, Source, open_source
 
 NEW_COLUMN = ("fail", "ignore", "add")
@@ -389,7 +390,7 @@ key = ["id"]
 fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
 events = "out/customers-{{to}}.jsonl"
 # warn_if = ["added > 3 x usual", "changed(balance) > 1%", "age > 26h"]   # told, and nothing else
-# events_format = "jsonl"        # jsonl, json, csv or markdown
+# events_format = "jsonl"        # {formats}
 deltas = true                    # into the lake
 compact = true
 # patchset = "out/customers-{{to}}.patchset"     # for SQLite
@@ -444,4 +445,5 @@ json = "out/metrics.json"
 
 def template_for(name: str) -> str:
     """The template, with the file's name in its hints."""
-    return TEMPLATE.format(name=name)
+    *formats, last = plain_formats()
+    return TEMPLATE.format(name=name, formats=f"{', '.join(formats)} or {last}")

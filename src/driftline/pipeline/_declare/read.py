@@ -42,13 +42,13 @@ from driftline.pipeline._declare.declaration import (
 )
 from driftline.pipeline._declare.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline._declare.toml import Document, Section, key_lines, parse_toml
+from driftline.sinks import plain_formats
 from driftline.tables import HeaderMode, check_options, memory_limit, option_names
 
 Checked = TypeVar("Checked")
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 ENGINES = ("auto", "local", "spark")
-EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 MOMENTS = ("always", "success", "failure")
 HOOK_FORMATS = ("figures", "slack", "discord", "teams")
 MODES = ("keyed", "positional")
@@ -153,7 +153,7 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         fail_if=_thresholds(section, "fail_if", _OF_TABLES),
         warn_if=_thresholds(section, "warn_if", _OF_TABLES),
         events=_path(section, "events"),
-        events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
+        events_format=section.choice("events_format", "jsonl", plain_formats()),
         deltas=section.flag("deltas"),
         compact=section.flag("compact"),
         changeset=_path(section, "changeset"),

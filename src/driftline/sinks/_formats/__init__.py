@@ -1,46 +1,47 @@
 """The registry of event formats, with the plain ones (JSONL, JSON), and what all of them share.
 
 A format is a function that takes the lines of the JSONL stream (schema first, stats last) and a binary file. It is
-imported when it is first used; formats of the packages above this one are named as text.
+imported when it is first used; formats of the packages above this one are named as text. A file of this folder that the
+list does not name is a format too: its `write`, for files whose suffix is its name (`yaml.py` writes `*.yaml`).
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import groupby
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from driftline.core import StrPath, exact_dumps, exact_loads, load_function
 from driftline.errors import OptionError
 
-FORMATS: dict[str, str] = {
-    "jsonl": "driftline.sinks._formats:write_jsonl",
-    "json": "driftline.sinks._formats:write_json",
-    "csv": "driftline.sinks._formats.csv:write",
-    "markdown": "driftline.sinks._formats.markdown:write",
-    "summary": "driftline.sinks._formats.summary:write",
-    "terminal": "driftline.sinks._formats.terminal:write",
-    "html": "driftline.sinks._formats.html:write",
-    "parquet": "driftline.sinks._formats.table:write",
-    "delta": "driftline.sinks._formats.table:write",
-    "changeset": "driftline.changesets:write_changeset",
-    "patchset": "driftline.changesets:write_patchset",
-}
-_ENDINGS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".parquet": "parquet",
+
+class EventFormat(NamedTuple):
+    """One format: where its writer is, which files have it, and where it is offered."""
+
+    writer: str  # module:function, imported when it is first used
+    suffixes: tuple[str, ...] = ()
+    media_type: str | None = None  # of its downloads; None: the console does not offer it
+    is_plain: bool = False  # needs nothing but the events: pipelines write it
+    about: str = ""  # in the help of `driftline diff`
+
+
+# The one list: help, pipeline, template and console derive from it.
+FORMATS: dict[str, EventFormat] = {
+    "jsonl": EventFormat(f"{__name__}:write_jsonl", (".jsonl", ".ndjson"), "application/x-ndjson", is_plain=True),
+    "json": EventFormat(f"{__name__}:write_json", (".json",), "application/json", is_plain=True),
+    "csv": EventFormat(f"{__name__}.csv:write", (".csv", ".tsv", ".tab"), "text/csv", is_plain=True),
+    "markdown": EventFormat(f"{__name__}.markdown:write", (".md", ".markdown"), "text/markdown", is_plain=True),
+    "summary": EventFormat(f"{__name__}.summary:write"),
+    "terminal": EventFormat(f"{__name__}.terminal:write", about="what a terminal shows"),
+    "html": EventFormat(f"{__name__}.html:write", (".html", ".htm"), "text/html", about="one self-contained page"),
+    "parquet": EventFormat(f"{__name__}.table:write", (".parquet",), about="a table of events"),
+    "delta": EventFormat(f"{__name__}.table:write", about="a table of events"),
+    "changeset": EventFormat("driftline.changesets:write_changeset", about="for SQLite"),
+    "patchset": EventFormat("driftline.changesets:write_patchset", about="for SQLite"),
 }
 _TABBED = (".tsv", ".tab")
 _PACKINGS = {".gz": "gzip:GzipFile", ".bz2": "bz2:BZ2File", ".xz": "lzma:LZMAFile", ".zst": "backports.zstd:ZstdFile"}
@@ -75,8 +76,8 @@ def format_for(path: StrPath | None, name: str | None = None) -> str:
         return name or "jsonl"
     stem, suffix = _suffixes(path)
     packing = os.fspath(path)[len(stem) :].lower()
-    chosen = name or _ENDINGS.get(suffix)
-    known = ", ".join(_ENDINGS)
+    chosen = name or _format_of(suffix)
+    known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
     if packing and chosen in _UNPACKED:
         raise OptionError(f"{os.fspath(path)}: {chosen} is not written compressed: leave {packing} out", code="usage")
     if chosen is None and (suffix in _OTHER_FILES or (packing and not suffix)):
@@ -114,11 +115,44 @@ def packed(out: BinaryIO, path: StrPath | None) -> Iterator[BinaryIO]:
         yield archive
 
 
+def _format_of(suffix: str) -> str | None:
+    return next((name for name, each in event_formats(suffix).items() if suffix in each.suffixes), None)
+
+
+def event_formats(suffix: str | None = None) -> Mapping[str, EventFormat]:
+    """All formats, those of further files of this folder too; they are looked for unless the list has the suffix."""
+    if suffix is not None and (not suffix or any(suffix in each.suffixes for each in FORMATS.values())):
+        return FORMATS
+    from pkgutil import iter_modules
+
+    listed = {each.writer.partition(":")[0].rpartition(".")[2] for each in FORMATS.values()}
+    added = [found.name for found in iter_modules(__path__) if found.name not in listed]
+    plain = (EventFormat(f"{__name__}.{name}:write", (f".{name}",), "text/plain", is_plain=True) for name in added)
+    return {**FORMATS, **dict(zip(added, plain, strict=True))}
+
+
+def formats_text() -> str:
+    """The formats for a help page: those that share what is to be said about them together.
+
+    >>> formats_text().endswith("parquet or delta (a table of events), changeset or patchset (for SQLite)")
+    True
+    """
+    groups = groupby(FORMATS.items(), key=lambda each: each[1].about)
+    texts = (([name for name, _ in group], about) for about, group in groups)
+    return ", ".join(f"{' or '.join(names)} ({about})" if about else ", ".join(names) for names, about in texts)
+
+
+def plain_formats() -> tuple[str, ...]:
+    """The formats that need nothing but the events."""
+    return tuple(name for name, each in event_formats().items() if each.is_plain)
+
+
 def find_format(name: str) -> EventWriter:
     """The writer of a format."""
-    if name not in FORMATS:
-        raise OptionError(f'Unsupported format: "{name}" ({", ".join(FORMATS)})', code="invalid_format")
-    writer: EventWriter = load_function(FORMATS[name])
+    known = FORMATS if name in FORMATS else event_formats()
+    if name not in known:
+        raise OptionError(f'Unsupported format: "{name}" ({", ".join(known)})', code="invalid_format")
+    writer: EventWriter = load_function(known[name].writer)
     return writer
 
 

@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from driftline.errors import InputError
+from driftline.sinks import EventFormat, event_formats
 from driftline.web._console.answers import PAGE_ROWS, checked_form, handler, page, page_count
 from driftline.web._console.event_file import KINDS, Event, EventFile, Selection
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 120  # of a page; a browser with thousands of columns stands still
 _LONGEST_SEARCH = 200
-_DOWNLOADS = {"jsonl": "application/x-ndjson", "csv": "text/csv", "html": "text/html", "markdown": "text/markdown"}
-_ENDINGS = {"markdown": "md"}
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,12 @@ async def _open_file(console: Console, request: Request) -> Response:
 
 
 def _diff_page(request: Request, view: DiffView, **shown: Any) -> Response:
-    return page(request, "diff_body.html" if request.headers.get("x-fragment") else "diff.html", view=view, **shown)
+    body = "diff_body.html" if request.headers.get("x-fragment") else "diff.html"
+    return page(request, body, view=view, downloads=_downloads(), **shown)
+
+
+def _downloads() -> dict[str, EventFormat]:
+    return {name: each for name, each in event_formats().items() if each.media_type is not None}
 
 
 @handler
@@ -203,12 +207,12 @@ async def _download_file(console: Console, request: Request) -> Response:
 
 async def _converted(request: Request, path: Path) -> Response:
     wanted = request.query_params.get("format", "jsonl")
-    if wanted not in _DOWNLOADS:
+    chosen = _downloads().get(wanted)
+    if chosen is None:
         raise InputError(f"there is no download as {wanted!r}", code="not_found")
     body = await run_in_threadpool(_written, path, wanted)
-    name = f"changes.{_ENDINGS.get(wanted, wanted)}"
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(body, media_type=_DOWNLOADS[wanted], headers=headers)
+    headers = {"content-disposition": f'attachment; filename="changes{chosen.suffixes[0]}"'}
+    return StreamingResponse(body, media_type=chosen.media_type, headers=headers)
 
 
 def _written(path: Path, wanted: str) -> Iterator[bytes]:
