@@ -58,8 +58,8 @@ bytes: $(READY) ## no output byte of the commands changed (tests/bytes/hashes.js
 bytes-slow: $(READY) ## the same, and the commands that run on Spark (minutes)
 	@$(BIN)/python scripts/bytes.py --slow
 
-SPARKS := 41 42
-test-sparks: $(READY) ## one smoke file on other Sparks than the locked one (4.1, 4.2), each in an environment of its own
+SPARKS := 35 40 41 42
+test-sparks: $(READY) ## one smoke file on other Sparks than the locked one (3.5 to 4.2), each in an environment of its own
 	@for spark in $(SPARKS); do \
 	  test -f .spark$$spark/.ready -a .spark$$spark/.ready -nt requirements/spark$$spark.lock || { \
 	    $(PYTHON) -m venv --clear .spark$$spark && $(BIN)/python -m uv pip install --quiet --python .spark$$spark/bin/python \
@@ -137,4 +137,4 @@ lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	done
 
 clean: ## remove everything that was made
-	rm -rf .venv .docs .spark4* out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .docs .spark[0-9]* out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache

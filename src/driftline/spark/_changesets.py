@@ -36,7 +36,7 @@ from driftline.core import AnyPath, Location, PartWriter, Tracker, line_ranges, 
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
-from driftline.spark._runtime.pyspark_internals import with_row_numbers
+from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
 from driftline.spark._runtime.session import open_session, ship_to_tasks
 from driftline.spark._tasks import (
     BLOCK_BYTES,
@@ -136,7 +136,7 @@ def _declared_type(kind: t.DataType) -> str:
 def _frame_parts(numbered: DataFrame, decoder: EventDecoder, plan: SectionPlan, ranges: int) -> Iterator[bytes]:
     ship_to_tasks(numbered.sparkSession)
     blocks = numbered.mapInArrow(_EncodeTask(decoder, plan, ranges), BLOCK_SCHEMA)
-    parts = blocks.repartitionById(ranges, "target").mapInArrow(_SortTask(plan), _PARTS)
+    parts = to_partitions(blocks, ranges, "target").mapInArrow(_SortTask(plan), _PARTS)
     for row in parts.toLocalIterator():
         raise_task_error(row["error"])
         yield bytes(row["content"])
@@ -331,7 +331,7 @@ def _graph(
     return (
         spark.range(0, len(splits), 1, len(splits))
         .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), frame_schema(BLOCK_SCHEMA))
-        .repartitionById(ranges, "target")
+        .transform(to_partitions, ranges, "target")
         .mapInArrow(partial(_sort_task, plan, folder), frame_schema(BLOCK_SCHEMA))
     )
 

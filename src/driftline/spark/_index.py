@@ -42,6 +42,7 @@ from driftline.codeindex.kernels import (
 )
 from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
+from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import bytes_column, frame_schema, integer_column
@@ -304,7 +305,7 @@ def _at_places(rows: DataFrame, places: DataFrame) -> DataFrame:
 def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataFrame:
     columns = [integer_column(range(len(texts))), bytes_column(pa.string(), [text.encode() for text in texts])]
     table = pa.Table.from_arrays(columns, names=["id", name])
-    return spark.createDataFrame(table).repartitionById(max(len(texts), 1), "id")
+    return to_partitions(spark.createDataFrame(table), max(len(texts), 1), "id")
 
 
 # Tasks: Arrow batches in, a kernel of `codeindex`, Arrow batches out.

@@ -34,6 +34,7 @@ from driftline.core import (
 )
 from driftline.errors import DriftlineError, EngineError, StorageError
 from driftline.spark._runtime.masters import is_local
+from driftline.spark._runtime.pyspark_internals import cancel_jobs, tag_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def watched(spark: SparkSession, tracker: Tracker, name: str, tasks: int, action
             _report_until_done(running, tracker, count_finished)
         except BaseException:
             with contextlib.suppress(Exception):
-                spark.interruptTag(tag)
+                cancel_jobs(spark, tag)
             raise
         return running.result()
 
@@ -85,7 +86,7 @@ class _Running(Generic[Result]):
 
     def _work(self) -> None:
         try:
-            self._spark.addTag(self._tag)
+            tag_jobs(self._spark, self._tag)
             self._results.append(self._action())
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             self._error = error

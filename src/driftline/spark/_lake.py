@@ -36,6 +36,7 @@ from driftline.lake.kernels import (
     write_range,
 )
 from driftline.spark._jobs import is_connect_session, watched
+from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import (
     BLOCK_BYTES,
@@ -75,7 +76,6 @@ def run_on_spark(
     session: SparkSession, plan: FoldPlan, job: RangeJob, tracker: Tracker | None = None
 ) -> Iterator[Result]:
     """Run a job over every range of a plan; its results in the order of the ranges."""
-    from pyspark.sql import functions as sf
 
     rows_per_task = bounded_rows(ROWS_PER_TASK, plan.deltas, _BYTES_PER_TASK)
     rows_per_task = min(rows_per_task, max(_LEAST_ROWS_PER_TASK, -(-plan.delta_count // _cores(session))))
@@ -83,7 +83,7 @@ def run_on_spark(
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
     blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCK_SCHEMA))
-    by_range = blocks.repartitionById(count, sf.col("target"))
+    by_range = to_partitions(blocks, count, "target")
     results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(_RESULTS))
     rows = watched(session, tracker or no_progress(), "fold", len(work) + count, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):

@@ -35,6 +35,7 @@ from driftline.spark._jobs import (
     watched,
     workspace_parent,
 )
+from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
 from driftline.spark._table_tasks import (
     FACT,
@@ -288,11 +289,11 @@ def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
         .mapInArrow(hash_task(tasks), schema)
-        .repartitionById(buckets, "target")
+        .transform(to_partitions, buckets, "target")
         .mapInArrow(match_task(tasks), schema)
-        .repartitionById(groups, "target")
+        .transform(to_partitions, groups, "target")
         .mapInArrow(pick_task(tasks), schema)
-        .repartitionById(ranges, "target")
+        .transform(to_partitions, ranges, "target")
         .mapInArrow(encode_task(tasks), schema)
     )
     return frame, 2 * groups + buckets + ranges

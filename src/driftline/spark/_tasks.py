@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import functions
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from driftline.core import Tracker
@@ -40,12 +39,13 @@ _TYPES: dict[str, type[DataType]] = {
     "string": StringType,
     "binary": BinaryType,
 }
-_arrow_udf: Any = vars(functions)["arrow_udf"]  # public, but left out of pyspark's annotations
 
 
 def arrow_function(kind: str, function: Callable[..., Any]) -> Callable[..., Column]:
     """`function` of Arrow arrays as a function of columns; its annotations must be `pa.Array`."""
-    made: Callable[..., Column] = _arrow_udf(function, kind)
+    from driftline.spark._runtime.pyspark_internals import arrow_udf
+
+    made: Callable[..., Column] = arrow_udf()(function, kind)
     return made
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
 from driftline.errors import TableError
+from driftline.spark._runtime.pyspark_internals import newer_type
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import arrow_function
 from driftline.tables import TableOptions
@@ -34,12 +35,13 @@ _PLAIN = (
     t.NullType,
     t.DayTimeIntervalType,
     t.YearMonthIntervalType,
-    t.TimeType,
+    newer_type("TimeType"),
 )
 # JSON writes these without quotes: rules for text alone leave them as they are (tables §4.6).
 _UNQUOTED = (t.IntegralType, t.DecimalType, t.BooleanType)
 _INTERVALS = (t.DayTimeIntervalType, t.YearMonthIntervalType)  # Arrow or Polars lack them, or print them otherwise
-_NESTED = (t.ArrayType, t.MapType, t.StructType, t.VariantType)
+_VARIANT = newer_type("VariantType")
+_NESTED = (t.ArrayType, t.MapType, t.StructType, _VARIANT)
 
 
 class FrameColumn(NamedTuple):
@@ -180,7 +182,7 @@ def _compared_cells(column: FrameColumn, kind: t.DataType) -> Column:
     cells = f.col(column.plain)
     if not column.has_form or column.rule is None:
         return comparable(cells, kind)
-    if isinstance(kind, t.VariantType):
+    if isinstance(kind, _VARIANT):
         return _form_function(column.rule, is_json=True)(f.to_json(cells))
     if isinstance(kind, _NESTED):
         texts = f.to_json(comparable(cells, kind), {"ignoreNullFields": "false"})
@@ -264,7 +266,7 @@ def place_of(columns: Sequence[FrameColumn]) -> Column:
 def is_comparable(kind: t.DataType) -> bool:
     """Whether Spark compares, sorts and joins values of a type as they are."""
     if isinstance(kind, t.StringType):
-        return kind.collation == "UTF8_BINARY"
+        return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
     if isinstance(kind, t.ArrayType):
         return is_comparable(kind.elementType)
     if isinstance(kind, t.StructType):
@@ -286,7 +288,7 @@ def comparable(value: Column, kind: t.DataType) -> Column:
     if isinstance(kind, t.StructType):
         fields = [comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields]
         return f.when(value.isNotNull(), f.struct(*fields))
-    if isinstance(kind, t.VariantType):
+    if isinstance(kind, _VARIANT):
         return f.to_json(value)
     return value.cast("string")
 

@@ -26,7 +26,7 @@ from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, RowDelta, TableS
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
-from driftline.spark._runtime.pyspark_internals import with_row_numbers
+from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, table_blob, unpack
@@ -313,7 +313,8 @@ def state_as_of(
     targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     blocks = deltas.select("delta").mapInArrow(_SplitTask(table, until, targets), BLOCK_SCHEMA)
     columns = ", ".join(f"`{column.name.replace('`', '``')}` {_spark_type(column)}" for column in table.columns)
-    rows = blocks.repartitionById(targets, "target").mapInArrow(_FoldTask(table.columns), f"{ROW_ID} string, {columns}")
+    by_row = to_partitions(blocks, targets, "target")
+    rows = by_row.mapInArrow(_FoldTask(table.columns), f"{ROW_ID} string, {columns}")
     return rows.orderBy(ROW_ID) if ordered else rows
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driftline.errors import EngineError
 from driftline.spark._runtime.jvm import Jvm
 
 if TYPE_CHECKING:
@@ -129,3 +130,83 @@ def with_row_numbers(frame: DataFrame, name: str, *, dense: bool = False) -> Dat
         return numbered
     place = f.row_number().over(Window.orderBy(name)).cast("long") - 1
     return numbered.select(*(f.col(f"`{each.replace('`', '``')}`") for each in frame.columns), place.alias(name))
+
+
+def arrow_udf() -> Any:
+    """The maker of column functions over Arrow arrays, which Spark has since 4.1."""
+    from pyspark.sql import functions
+
+    found = vars(functions).get("arrow_udf")  # public, but left out of pyspark's annotations
+    if found is None:
+        raise EngineError(
+            "rules for cells, duplicates=match and fail_if on DataFrames need Spark 4.1 or newer: update pyspark, or "
+            "compare files with --engine spark",
+            code="spark_too_old",
+        )
+    return found
+
+
+def to_partitions(frame: DataFrame, count: int, column: str) -> DataFrame:
+    """The rows in `count` partitions, each in the one whose number is in a column.
+
+    Spark has this since 4.1. Before that it places rows by a hash, so each number is replaced by one whose hash is it.
+    """
+    if hasattr(type(frame), "repartitionById"):
+        return frame.repartitionById(count, column)
+    from pyspark.sql import functions as f
+
+    slots: dict[int, int] = {}
+    for value in range(1 << 31):
+        if len(slots) == count:
+            break
+        slots.setdefault(_hash(value) % count, value)
+    chosen = f.array(*(f.lit(slots[number]) for number in range(count)))
+    return frame.repartition(count, f.element_at(chosen, f.col(column) + 1))
+
+
+def _hash(value: int) -> int:
+    """Spark's hash of an int: Murmur3 of its four bytes with the seed 42, signed."""
+    mask = 0xFFFFFFFF
+    mixed = value * 0xCC9E2D51 & mask
+    mixed = (mixed << 15 | mixed >> 17) * 0x1B873593 & mask
+    found = 42 ^ mixed
+    found = ((found << 13 | found >> 19) & mask) * 5 + 0xE6546B64 & mask
+    found ^= 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        found = (found ^ found >> shift) * factor & mask
+    return found - (1 << 32) if found >> 31 else found
+
+
+def newer_type(name: str) -> type[Any]:
+    """A type of columns that not every Spark has; no value is of it where there is none."""
+    from pyspark.sql import types
+
+    found: type[Any] = getattr(types, name, _NoType)
+    return found
+
+
+class _NoType:
+    """Stands for a type that this Spark lacks."""
+
+
+def tag_jobs(session: SparkSession, tag: str) -> None:
+    """Give the jobs of this thread a tag to cancel them by; before Spark 4 a classic session's context does it."""
+    if _tags_sessions(session):
+        session.addTag(tag)
+    else:
+        session.sparkContext.addJobTag(tag)
+
+
+def cancel_jobs(session: SparkSession, tag: str) -> None:
+    """Cancel the jobs with a tag."""
+    if _tags_sessions(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
+
+
+def _tags_sessions(session: SparkSession) -> bool:
+    import pyspark
+
+    is_classic = type(session).__module__ == "pyspark.sql.session"
+    return not is_classic or int(pyspark.__version__.partition(".")[0]) >= 4
