@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from driftline.client import Change, Store
@@ -272,3 +274,38 @@ def test_folds_survive_being_written_down() -> None:
             stored.add(made)
             stored = fold_from_plain(fold_to_plain(stored))
         assert stored.state() == whole.state()
+
+
+def test_exact_numbers_reach_other_clients_and_the_lake(server: Server) -> None:
+    types = {"id": "integer", "price": "decimal(2)", "n": "number"}
+    columns = [{"name": name, "type": kind} for name, kind in types.items()]
+    admin = server.client("ops", role="admin")
+    assert admin.admin("schema", {"table": "orders", "columns": columns}).status_code == 200
+    exact = {"id": 1234567890123456789, "price": Decimal("12345678901234567.89"), "n": 0.5}
+    one = store(server, ":memory:", "a")
+    with pytest.raises(DeltaError):
+        one.put("orders", "1", exact)  # before the first sync no type is known
+    one.sync()
+    one.put("orders", "1", exact)
+    one.put("orders", "2", {"id": -(2**63), "price": 3, "n": None})
+    for column, wrong in (("id", 2**63), ("id", 0.5), ("price", Decimal("0.001")), ("price", "x"), ("n", 2**53)):
+        with pytest.raises(DeltaError):
+            one.put("orders", "3", {column: wrong})
+    assert (one.sync().pushed, one.rejected()) == (2, [])
+    found = {"1": exact, "2": {"id": -(2**63), "price": Decimal(3), "n": None}}
+    two = store(server, ":memory:", "b")
+    two.sync()
+    assert two.rows("orders") == one.rows("orders") == found
+    assert {type(value) for value in (two.get("orders", "1") or {}).values()} == {int, Decimal, float}
+    assert admin.admin("flush").status_code == 200
+    files = list((server.data / "lake/tables/orders/deltas").rglob("*.parquet"))
+    lake = pl.read_parquet(files).sort("_row_id")
+    assert lake["id"].to_list() == [1234567890123456789, -(2**63)]
+    assert lake["price"].to_list() == [Decimal("12345678901234567.89"), Decimal(3)]
+
+
+def test_types_may_be_given_before_the_first_sync(tmp_path: Path) -> None:
+    local = Store(tmp_path / "a.db", "a", types={"orders": {"id": "integer"}})
+    local.put("orders", "1", {"id": 2**60})
+    local.close()
+    assert Store(tmp_path / "a.db", "a").get("orders", "1") == {"id": 2**60}

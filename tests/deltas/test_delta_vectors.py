@@ -11,7 +11,6 @@ import pytest
 
 from driftline.deltas import Clock, RowDelta, delta_id, extract, merge
 from driftline.deltas._deltas import split_hlc
-from driftline.deltas._wire import revive_hlcs
 from driftline.errors import ClockDriftError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -86,7 +85,3 @@ def test_every_arrival_order_converges() -> None:
     for order in itertools.permutations(deltas):
         state = merge(order)["todos", "row-1"]
         assert (state.live, state.columns) == (case["expected"]["live"], case["expected"]["columns"])
-
-
-def test_reviver() -> None:
-    assert revive_hlcs(CASES["W1"]["input"]["json"]) == CASES["W1"]["expected"]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from driftline.deltas import RowDelta, TableSchema, extract
-from driftline.deltas._wire import revive_hlcs
 from driftline.errors import DeltaError
 from support.delta_strategies import clean_text, values
 
@@ -103,12 +102,6 @@ def test_endless_nesting_is_refused() -> None:
         value = [value]
     with pytest.raises(DeltaError, match="nested deeper than 64"):
         RowDelta.from_wire({**GOOD, "columns": [{"column": "a", "value": value}]})
-
-
-def test_reviving_reaches_into_answers() -> None:
-    answer = {"deltas": [{"hlc": "5", "value": {"HLC": "-6", "hlcs": "7"}}], "serverHLC": "1e3", "hlc": 9}
-    expected = {"deltas": [{"hlc": 5, "value": {"HLC": -6, "hlcs": "7"}}], "serverHLC": "1e3", "hlc": 9}
-    assert revive_hlcs(answer) == expected
 
 
 @pytest.mark.parametrize(

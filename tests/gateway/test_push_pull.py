@@ -170,7 +170,7 @@ def test_a_gateway_is_not_ready_where_its_disk_is_nearly_full(tmp_path: Any, mon
     """A short write may still succeed while every push fails: the free space says so before."""
     usage = shutil.disk_usage(tmp_path)
     check_disk(tmp_path)
-    for free in (63 << 20, usage.total // 101):
+    for free in (63 << 20, min(usage.total // 101, (1 << 30) - 1)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, left=free: usage._replace(free=left))
         with pytest.raises(GatewayError) as refused:
             check_disk(tmp_path)

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.core import JsonObject
-from driftline.deltas import MAX_SAFE_INTEGER, RowDelta
+from driftline.deltas import SAFE_INTEGER, RowDelta
 from driftline.errors import GatewayError, OptionError
+
+Types = Mapping[str, Mapping[str, str]]  # by table and column
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60
@@ -36,6 +38,7 @@ class Pulled:
     has_more: bool
     server_hlc: int
     server_time: int | None = None  # the gateway's wall clock, None from one of an earlier version
+    types: Types | None = None  # of columns with exact numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class SnapshotPage:
     cursor: str
     server_hlc: int
     server_time: int | None = None
+    types: Types | None = None
 
 
 def read_json(data: bytes | str) -> Any:
@@ -56,7 +60,7 @@ def read_json(data: bytes | str) -> Any:
 
 def _number(token: str) -> int | float:
     value = int(token)
-    return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else float(value)
+    return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else float(value)
 
 
 class _Attentive(http.client.HTTPConnection):
@@ -136,8 +140,8 @@ class GatewayClient:
         start = {"since": str(since)} if cursor is None else {"cursor": cursor}
         answer = self._request(self._path("/pull", limit=limit, **start))
         deltas = [RowDelta.from_wire(delta) for delta in answer["deltas"]]
-        hlc, wall = int(answer["serverHlc"]), answer.get("serverTime")
-        return Pulled(deltas, answer["cursor"], answer["hasMore"], hlc, wall)
+        told = (int(answer["serverHlc"]), answer.get("serverTime"), answer.get("types"))
+        return Pulled(deltas, answer["cursor"], answer["hasMore"], *told)
 
     def pull_all(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Iterator[Pulled]:
         """Every page up to the end of the log; the last one may be empty and has the newest cursor."""
@@ -250,7 +254,8 @@ def _snapshot_page(data: bytes) -> SnapshotPage:
     if "page" not in first or "end" not in last:
         raise ValueError("a snapshot page without its end")
     head, end = first["page"], last["end"]
-    return SnapshotPage(rows, end["next"], end["cursor"], int(head["serverHlc"]), head.get("serverTime"))
+    told = (int(head["serverHlc"]), head.get("serverTime"), head.get("types"))
+    return SnapshotPage(rows, end["next"], end["cursor"], *told)
 
 
 class _Later(Exception):  # noqa: N818 - a request to try again

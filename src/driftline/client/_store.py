@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.client._http import read_json
+from driftline.client._http import Types, read_json
 from driftline.client._sync import Connection, Follower, SyncReport, sync
 from driftline.core import JsonObject
 from driftline.deltas import (
     COUNTER_BITS,
-    MAX_SAFE_INTEGER,
+    SAFE_INTEGER,
     Clock,
     RowDelta,
     RowKey,
@@ -29,9 +29,13 @@ from driftline.deltas import (
     abbreviate,
     check_text,
     check_value,
+    decimal_of,
+    decimal_scale,
+    exact_wire,
     extract,
     fold_from_plain,
     fold_to_plain,
+    integer_of,
     make_hlc,
     physical_ms,
 )
@@ -82,6 +86,7 @@ class Store:
         token: str | Callable[[], str] | None = None,
         parameters: Mapping[str, str] | None = None,
         wall: Callable[[], int] | None = None,
+        types: Types | None = None,
     ) -> None:
         self.client_id = client_id
         self._connection = Connection(url, gateway, client_id, token, dict(parameters or {}))
@@ -91,16 +96,18 @@ class Store:
         self._followers: list[Follower] = []
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._prepare()
+        self._types: dict[str, dict[str, str]] = json.loads(self._meta("types") or "{}")
+        self.note_types(types)
 
     # Rows.
 
     def put(self, table: str, row_id: str, columns: Mapping[str, Any]) -> None:
         """Set columns of a row, which is created if it is missing; the others stay. Seen at once, sent by `sync`."""
-        _check_columns(columns)
+        written = _wire_columns(columns, self._types.get(table, {}))
         with self.writing():
             state = self._state((table, row_id))
             before = state.columns if state.live else None
-            self._enqueue(table, row_id, before, {**(before or {}), **columns})
+            self._enqueue(table, row_id, before, {**(before or {}), **written})
 
     def delete(self, table: str, row_id: str) -> None:
         """Delete a row; a missing one stays missing."""
@@ -112,8 +119,7 @@ class Store:
     def get(self, table: str, row_id: str) -> JsonObject | None:
         """A row's columns, None where it is missing."""
         with self._lock:
-            state = self._state((table, row_id))
-        return state.columns if state.live else None
+            return self._change((table, row_id), self._state((table, row_id))).columns
 
     def rows(self, table: str) -> dict[str, JsonObject]:
         """Every row of a table by its id, in order of the ids."""
@@ -123,8 +129,8 @@ class Store:
         folds = {row_id: fold_from_plain(read_json(text)) for row_id, text in confirmed}
         for row_id, text in waiting:
             folds.setdefault(row_id, RowMerge()).add(_delta(text))
-        states = {row_id: folds[row_id].state() for row_id in sorted(folds)}
-        return {row_id: state.columns for row_id, state in states.items() if state.live}
+        found = [self._change((table, row_id), folds[row_id].state()) for row_id in sorted(folds)]
+        return {change.row_id: change.columns for change in found if change.columns is not None}
 
     @property
     def pending(self) -> int:
@@ -198,6 +204,14 @@ class Store:
             if offset != before and (not offset or abs(offset - before) > _SMALLEST_OFFSET_MS):
                 self._set_meta("offset", str(offset))
 
+    def note_types(self, types: Types | None) -> None:
+        """Note the columns whose numbers are exact: integers and decimals come back as `int` and `Decimal`."""
+        known = {**self._types, **{table: dict(columns) for table, columns in (types or {}).items()}}
+        if known != self._types:
+            with self._lock:
+                self._types = known
+                self._set_meta("types", json.dumps(known))
+
     def restamp(self, first: int, server_ms: int, latest: int) -> None:
         """Give the writes of the queue from `first` on timestamps that the gateway accepts, in the same order.
 
@@ -235,7 +249,7 @@ class Store:
                 (code, message, number),
             )
             self._db.execute("DELETE FROM queue WHERE n = ?", (number,))
-            return _change((name, row_id), self._state((name, row_id)))
+            return self._change((name, row_id), self._state((name, row_id)))
 
     def take(
         self, deltas: Sequence[RowDelta], cursor: str, server_hlc: int, *, after: str | None
@@ -254,7 +268,7 @@ class Store:
             self._set_meta("cursor", cursor)
             self._observe(server_hlc)
             now = {key: self._state(key) for key in keys}
-        return [_change(key, now[key]) for key in keys if now[key] != before[key]]
+        return [self._change(key, now[key]) for key in keys if now[key] != before[key]]
 
     def begin_snapshot(self) -> None:
         """Remove the rows of an earlier snapshot that was not completed."""
@@ -287,7 +301,7 @@ class Store:
             self._set_meta("cursor", cursor)
             self._observe(server_hlc)
             after = {key: self._state(key) for key in keys}
-        return [_change(key, after[key]) for key in keys if after[key] != before[key]]
+        return [self._change(key, after[key]) for key in keys if after[key] != before[key]]
 
     @property
     def cursor(self) -> str | None:
@@ -345,6 +359,13 @@ class Store:
             fold.add(_delta(text))
         return fold.state()
 
+    def _change(self, key: RowKey, state: RowState) -> Change:
+        """A row as the application sees it."""
+        if not state.live:
+            return Change(*key, None)
+        types = self._types.get(key[0], {})
+        return Change(*key, {name: _python_value(types.get(name), value) for name, value in state.columns.items()})
+
     def _fold(self, key: RowKey, where: str = "confirmed") -> RowMerge:
         query = f"SELECT fold FROM {where} WHERE name = ? AND row_id = ?"  # noqa: S608 - one of two constants
         found = self._db.execute(query, key).fetchone()
@@ -378,12 +399,33 @@ def _delta(text: str) -> RowDelta:
     return RowDelta.from_wire(read_json(text))
 
 
-def _check_columns(columns: Mapping[str, Any]) -> None:
-    """Refuse what would not come back as it was put."""
+def _wire_columns(columns: Mapping[str, Any], types: Mapping[str, str]) -> JsonObject:
+    """The columns as deltas carry them; what would not come back as it was put is refused."""
+    found: JsonObject = {}
     for name, value in columns.items():
-        check_text("column", name)
-        check_value(name, value)
-        _check_exact(name, value)
+        kind = types.get(check_text("column", name))
+        if kind is None or value is None:
+            _check_exact(name, value)
+            check_value(name, value)
+            found[name] = value
+            continue
+        try:
+            found[name] = exact_wire(kind, value)
+        except ValueError as error:
+            raise DeltaError(
+                f"column {abbreviate(name)} is {kind}, which does not hold {value!r}", column=name
+            ) from error
+    return found
+
+
+def _python_value(kind: str | None, wire: Any) -> Any:
+    if kind is None or wire is None:
+        return wire
+    try:
+        scale = decimal_scale(kind)
+        return integer_of(wire) if scale is None else decimal_of(wire, scale)
+    except ValueError:  # of a delta from before the column had this type
+        return wire
 
 
 def _check_exact(column: str, value: Any) -> None:
@@ -396,13 +438,9 @@ def _check_exact(column: str, value: Any) -> None:
             _check_exact(column, item)
     elif isinstance(value, float) and not math.isfinite(value):
         raise DeltaError(f"column {abbreviate(column)}: {value} is not JSON: put None or a text", column=column)
-    elif type(value) is int and not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+    elif type(value) is int and not -SAFE_INTEGER <= value <= SAFE_INTEGER:
         message = f"column {abbreviate(column)}: {value} is beyond ±(2^53 - 1), where doubles are not exact: put a text"
         raise DeltaError(message, column=column)
-
-
-def _change(key: RowKey, state: RowState) -> Change:
-    return Change(*key, state.columns if state.live else None)
 
 
 def _state_members(row: Mapping[str, Any]) -> JsonObject:

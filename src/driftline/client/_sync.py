@@ -128,6 +128,7 @@ def _take_snapshot(store: Store, client: GatewayClient, report: SyncReport) -> N
             store.add_to_snapshot(page.rows)
             cursor, server_hlc = page.cursor, page.server_hlc
             store.note_time(page.server_time)
+            store.note_types(page.types)
     except GatewayError as error:
         if error.code != "NOT_FOUND":
             raise
@@ -144,6 +145,7 @@ def _pull(store: Store, client: GatewayClient, report: SyncReport) -> None:
         after = store.cursor
         page = client.pull(cursor=after)
         store.note_time(page.server_time)
+        store.note_types(page.types)
         changes = store.take(page.deltas, page.cursor, page.server_hlc, after=after)
         has_more = page.has_more or changes is None  # None: a follower was faster, continue after it
         report.changes += changes or []

@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     )
     from driftline.deltas._wire import (
         MAX_ID_LENGTH as MAX_ID_LENGTH,
-        MAX_SAFE_INTEGER as MAX_SAFE_INTEGER,
         check_text as check_text,
         check_value as check_value,
         delta_from_wire as delta_from_wire,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from driftline.core import Json, JsonObject, canonical_json
+from driftline.core import Json, JsonObject
 from driftline.deltas._deltas import (
     MAX_HLC,
     OPS,
@@ -19,15 +19,14 @@ from driftline.deltas._deltas import (
     check_table_name,
 )
 from driftline.deltas._extract import as_json
+from driftline.deltas._numbers import survives
 from driftline.errors import DeltaError
 
 MAX_ID_LENGTH = 1024  # row ids, client ids: they become keys in files and databases
 MAX_NESTING = 64
-MAX_SAFE_INTEGER = (1 << 53) - 1  # every integer up to here is a double of its own
 
 _FIELDS = ("op", "table", "rowId", "clientId", "columns", "hlc", "deltaId")
 _DECIMAL = re.compile(r"[0-9]{1,19}")
-_SIGNED_DECIMAL = re.compile(r"-?[0-9]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -87,19 +86,6 @@ def delta_hlc_from_wire(value: Json) -> int:
     return hlc
 
 
-def revive_hlcs(value: Json) -> Json:
-    """An answer with the decimal strings under keys that end in `hlc` (any case) turned into integers.
-
-    >>> revive_hlcs({"serverHlc": "100", "name": "7", "xHLC": "abc"})
-    {'serverHlc': 100, 'name': '7', 'xHLC': 'abc'}
-    """
-    if isinstance(value, list):
-        return [revive_hlcs(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _revived(name, item) for name, item in value.items()}
-    return value
-
-
 def check_op(value: Json) -> Op:
     """The operation, or an error naming the three there are."""
     if not isinstance(value, str) or value not in OPS:
@@ -129,7 +115,7 @@ def check_value(column: str, value: Json, depth: int = 0) -> None:
     if value is None or isinstance(value, bool | float):
         return
     if isinstance(value, int):
-        if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER and canonical_json(value) != str(value):
+        if not survives(value):
             raise DeltaError(
                 f"column {abbreviate(column)}: a double does not hold the integer {value}: send it as text",
                 field="columns",
@@ -187,10 +173,3 @@ def _wire_value(value: Json) -> Json:
     if isinstance(value, Mapping):
         return {name: _wire_value(item) for name, item in value.items()}
     return value
-
-
-def _revived(name: str, value: Json) -> Json:
-    if isinstance(value, str):
-        is_hlc = name.lower().endswith("hlc") and _SIGNED_DECIMAL.fullmatch(value)
-        return int(value) if is_hlc else value
-    return revive_hlcs(value)

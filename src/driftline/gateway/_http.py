@@ -85,6 +85,8 @@ async def pull(gateway: Gateway, request: Request) -> Response:
         b"true" if page.has_more else b"false",
         page.cursor.encode().encode(),
     )
+    if types := gateway.exact_types(caller):
+        answer = b'%b,"types":%b}' % (answer[:-1], msgspec.json.encode(types))
     gateway.metrics.add("driftline_deltas_pulled_total", len(page.deltas))
     gateway.metrics.add("driftline_sent_bytes_total", len(answer))
     return Response(answer, media_type=_JSON)
@@ -408,7 +410,10 @@ def _schemas() -> JsonObject:
             {**server, "accepted": number, "deltas": deltas},
             {"hidden": {**_list(number), "description": "accepted deltas after which the caller does not see the row"}},
         ),
-        "PullAnswer": _object({"deltas": deltas, **server, "hasMore": {"type": "boolean"}, "cursor": text}),
+        "PullAnswer": _object(
+            {"deltas": deltas, **server, "hasMore": {"type": "boolean"}, "cursor": text},
+            {"types": {"type": "object", "description": "by table and column, the types of exact numbers"}},
+        ),
         "TableSchema": _object(
             {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": _COLUMN_TYPE}))},
             {"key": _list(_COLUMN)},

@@ -158,6 +158,11 @@ class Gateway:
         """A page of the log, filtered by the sync rules."""
         return await self.in_thread(self.reader.page, caller, query)
 
+    def exact_types(self, caller: Caller) -> dict[str, dict[str, str]]:
+        """The exact columns of the tables that a caller may see."""
+        configuration = self.configuration()
+        return configuration.exact_types(None if caller.is_admin else configuration.rules)
+
     async def snapshot(self, caller: Caller, query: Mapping[str, str], *, as_arrow: bool) -> bytes:
         """A page of the state of all rows that the caller sees."""
         configuration = await self.in_thread(self.configuration)
@@ -171,6 +176,7 @@ class Gateway:
             caller.claims,
             parameters_of(query),
             as_arrow,
+            self.exact_types(caller),
         )
         with naming_snapshot(self.settings.gateway), self._noting_snapshots():
             page = await self._page(request)
@@ -576,7 +582,7 @@ def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
 def check_disk(folder: Path) -> None:
     """Raise where the disk of the log is about to be full: small writes may succeed where pushes fail."""
     disk = shutil.disk_usage(folder)
-    if disk.free < max(_FREE_BYTES, disk.total // 100):
+    if disk.free < max(_FREE_BYTES, min(disk.total // 100, 1 << 30)):
         raise unavailable(f"the disk of the log has {disk.free >> 20} MiB left", "disk_full")
 
 

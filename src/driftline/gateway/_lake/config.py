@@ -37,6 +37,14 @@ class Configuration:
     rules_number: int
     closed: str | None  # why pushes are refused
 
+    def exact_types(self, rules: SyncRules | None) -> dict[str, dict[str, str]]:
+        """The types of columns with exact numbers, in the tables that a caller under these rules may see."""
+        shown = self.schemas if rules is None else self.schemas.keys() & rules.tables()
+        columns = {
+            table: {each.name: each.type for each in self.schemas[table].columns if each.is_exact} for table in shown
+        }
+        return {table: types for table, types in sorted(columns.items()) if types}
+
 
 def load_configuration(log: DeltaLog) -> Configuration:
     """The configuration in the documents of the log."""

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,7 +50,7 @@ _MANIFESTS, _MANIFEST_MS = 500, 6 * _PAGE_MS  # how many manifests are kept in t
 _KEPT_SECONDS = 900.0  # how long merged rows are stored for the next page
 _IN_USE_SECONDS = 30.0
 _LOCK_SECONDS = 10.0
-_FREE_DISK = 0.1  # the part of the disk that merged rows never take
+_FREE_BYTES = 1 << 30  # of the disk that merged rows never take, or a tenth of a small one
 _DIGEST_ROWS = 10_000
 _FOLDS, _PAGE_KEYS = "folds", "page_keys"  # documents: keys and times of manifests; by log id, the keys of tokens
 _DAMAGE = ("missing_file", "corrupt_file", "missing_archive", "bad_log", "wrong_schema")
@@ -157,6 +157,7 @@ class Request:
     claims: Mapping[str, Any]
     parameters: Mapping[str, str]
     as_arrow: bool = False
+    types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of columns with exact numbers
 
     @property
     def view(self) -> str:
@@ -299,7 +300,8 @@ class Snapshots:
     def _head(self, request: Request, manifest: Manifest) -> JsonObject:
         shown = None if request.rules is None else request.rules.tables()
         tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
-        return {"serverHlc": str(self._log.clock()), "serverTime": physical_ms(), "tables": tables}
+        types = {"types": request.types} if request.types else {}
+        return {"serverHlc": str(self._log.clock()), "serverTime": physical_ms(), "tables": tables, **types}
 
     def _make_again(self, manifest: Manifest) -> None:
         """Merge the state of a manifest once more; other rows than before are never served."""
@@ -365,8 +367,8 @@ class Snapshots:
         if self._room() < 0:
             size = _size(made) >> 20
             raise GatewayError(
-                f"merged snapshots take more than {self._kept_bytes >> 20} MiB or all but the last tenth of the disk "
-                f"({size} MiB of them this one)",
+                f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full "
+                f"({size} MiB are this one's)",
                 code="BACKPRESSURE_ERROR",
                 reason="snapshot_quota",
                 retry_after=60,
@@ -375,7 +377,7 @@ class Snapshots:
     def _room(self) -> int:
         """Bytes that merged rows may still take; negative where they take too many."""
         disk = shutil.disk_usage(self._folder)
-        return min(self._kept_bytes - _size(self._folder), disk.free - int(disk.total * _FREE_DISK))
+        return min(self._kept_bytes - _size(self._folder), disk.free - min(disk.total // 10, _FREE_BYTES))
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
