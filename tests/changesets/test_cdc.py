@@ -115,7 +115,7 @@ def test_keys_are_compared_as_they_are_stored():
     ("lines", "code"),
     [
         (["{"], "invalid_message"),
-        (["[]"], "invalid_message"),
+        (["[5]"], "invalid_message"),
         (["[" * 100_000], "invalid_message"),
         (['{"hello": 1}'], "unknown_message"),
         (['{"action": "Z"}'], "unknown_message"),
@@ -245,3 +245,35 @@ def test_the_command(tmp_path, monkeypatch, capfd):
     assert [json.loads(line)["op"] for line in capfd.readouterr().out.splitlines()] == ["INSERT", "INSERT"]
     assert run(driftline, [*command, "--format", "deltas"]) == 2
     assert "need --client-id" in capfd.readouterr().err
+
+
+def test_printed_messages_and_arrays():
+    inserts = [v2("I", {"id": number, "v": 'a }] "{'}) for number in range(3)]
+    wanted = told(from_cdc(inserts, PAIR))
+    printed = [json.dumps(json.loads(line), indent=2) for line in inserts]
+    for text in (
+        f"[{', '.join(inserts)}]",
+        "[\n" + ",\n".join(inserts) + "\n]",
+        json.dumps([json.loads(line) for line in inserts], indent=2),
+        "\n".join(printed),
+        f"{inserts[0]}\n[{inserts[1]}]\n\n{printed[2]}\n[]",
+    ):
+        lines = text.splitlines(keepends=True)
+        assert told(from_cdc(lines, PAIR)) == wanted
+        assert told(from_cdc([line.encode() for line in lines], PAIR)) == wanted
+
+
+def test_errors_name_the_first_line_of_a_message():
+    lines = [v2("I", {"id": 1, "v": 1}), *json.dumps({"hello": 1}, indent=2).splitlines()]
+    with pytest.raises(ChangesetError, match=r"^line 2: not a message of any known source"):
+        from_cdc(lines, PAIR)
+    for cut in (["{", v2("D", identity={"id": 1})], ['{"action":', '"I"'], ["[", v2("D")]):
+        with pytest.raises(ChangesetError, match=r"^line 1: not a JSON message"):
+            from_cdc(cut, PAIR)
+
+
+@pytest.mark.parametrize("message", [v2("I", {"a": 1}), v2("U", {"a": 1}), v2("D")])
+def test_a_table_without_a_key_is_told_as_one(message):
+    with pytest.raises(ChangesetError, match="table t has no primary key") as caught:
+        from_cdc([message], "CREATE TABLE t (a)")
+    assert caught.value.code == "no_key"

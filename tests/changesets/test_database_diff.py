@@ -371,3 +371,22 @@ def test_files_that_are_no_databases(tmp_path):
     with pytest.raises(ChangesetError, match="cannot be opened"):
         diff(tmp_path / "a.db", tmp_path / "b.db")
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_equal_virtual_tables_are_no_note(tmp_path):
+    rows = ["CREATE VIRTUAL TABLE f USING fts5(a)", "INSERT INTO f VALUES ('one two')"]
+    old, new = pair(tmp_path, rows, rows)
+    assert diff(old, new).notes == []
+
+
+def test_the_damaged_database_is_named(tmp_path):
+    for name in ("old.db", "new.db"):
+        connection = apsw.Connection(str(tmp_path / name))
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v)")
+        connection.executemany("INSERT INTO t VALUES (?, zeroblob(500))", [(n,) for n in range(99)])
+        connection.close()
+    content = bytearray((tmp_path / "new.db").read_bytes())
+    content[4096:12288] = b"\xff" * 8192
+    (tmp_path / "new.db").write_bytes(content)
+    with pytest.raises(ChangesetError, match=r"^\S*new\.db is a damaged database$"):
+        diff(tmp_path / "old.db", tmp_path / "new.db")

@@ -27,7 +27,7 @@ from driftline.changesets._cdc.dialects import (
     events_of,
 )
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.database import tables_from_sql
+from driftline.changesets._format.database import ROWID, tables_from_sql
 from driftline.changesets._format.encoding import Field, folded
 from driftline.changesets._format.table import Affinity, Operation, Table, apply_affinity
 from driftline.core import canonical_json, exact_number
@@ -230,6 +230,8 @@ class RowChange:
     @classmethod
     def of(cls, event: CdcEvent, table: Table, options: CdcOptions, number: int, line: int) -> RowChange:
         """The change of an event, checked against its table."""
+        if table.primary_key == (ROWID,):
+            raise cdc_error("no_key", f"table {table.name} has no primary key, and messages do not tell its rowids")
         before, new = _row(table, event.old), _row(table, event.new)
         old = _whole(table, before, event, options)
         if event.kind == "insert":

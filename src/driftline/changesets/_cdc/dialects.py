@@ -1,10 +1,11 @@
-"""Messages of wal2json, Debezium and Maxwell, one JSON message a line, as events of rows (changesets §10)."""
+"""Messages of wal2json, Debezium and Maxwell, a line each or printed, as events of rows (changesets §10)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ UNAVAILABLE = "__debezium_unavailable_value"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODED_UNAVAILABLE = base64.b64encode(UNAVAILABLE.encode()).decode()
 _UNKNOWN = object()
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _EXACT_NUMBERS = ("numeric", "decimal")
 _FLOATS = ("real", "double precision", "float")
 
@@ -372,15 +374,12 @@ def _with_numbers(value: object) -> Any:
 
 
 def events_of(lines: Iterable[str | bytes], source: str | None = None) -> Iterator[tuple[int, CdcEvent]]:
-    """The events of messages, one a line, each with the number of its line; tombstones are passed over."""
+    """The events of messages, each with the number of its first line; tombstones are passed over."""
     dialects = [dialect for dialect in DIALECTS if source in (None, dialect.name)]
     if not dialects:
         raise OptionError(f"change data comes from {_names()}, not {source}")
-    for number, line in enumerate(lines, 1):
+    for number, message in _messages(lines):
         with AtLine(number):
-            message = _decoded(line)
-            if message is None:
-                continue
             dialect = next((dialect for dialect in dialects if dialect.matches(message)), None)
             if dialect is None:
                 raise cdc_error("unknown_message", f"not a message of {source or 'any known source: ' + _names()}")
@@ -412,18 +411,56 @@ def _names() -> str:
     return ", ".join(dialect.name for dialect in DIALECTS)
 
 
-def _decoded(line: str | bytes) -> Message | None:
-    if not line.strip():
-        return None
+def _messages(lines: Iterable[str | bytes]) -> Iterator[tuple[int, Message]]:
+    """The messages of a file: one a line, printed over several lines, or the elements of arrays of either form."""
+    waiting: list[Any] = []  # lines of a value whose brackets are not all closed
+    depth = first = 0
+    for number, line in enumerate(lines, 1):
+        if not waiting or (line[:1] in ("{", b"{") and waiting[0].lstrip()[:1] not in ("[", b"[")):
+            value = _parsed(line)
+            if value is not _UNKNOWN:
+                yield from _checked(first, _whole_value(waiting, first)) if waiting else ()
+                yield from _checked(number, value)
+                continue
+        first = number if not waiting else first
+        waiting.append(line)
+        depth += _nesting(line)
+        if depth <= 0:
+            yield from _checked(first, _whole_value(waiting, first))
+            waiting, depth = [], 0
+    if waiting:
+        yield from _checked(first, _whole_value(waiting, first))
+
+
+def _parsed(line: str | bytes) -> Any:
     try:
-        message = json.loads(line, parse_float=NumberText, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise cdc_error("invalid_message", f"not a JSON message: {error}") from None
-    if message is None:
-        return None
-    if not isinstance(message, dict):
-        raise cdc_error("invalid_message", "a message is a JSON object")
-    return message
+        return json.loads(line, parse_float=NumberText, parse_constant=_no_constant) if line.strip() else None
+    except (ValueError, RecursionError):
+        return _UNKNOWN
+
+
+def _whole_value(lines: list[Any], number: int) -> Any:
+    with AtLine(number):
+        try:
+            return json.loads(lines[0][:0].join(lines), parse_float=NumberText, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise cdc_error("invalid_message", f"not a JSON message: {error}") from None
+
+
+def _nesting(line: str | bytes) -> int:
+    """How many brackets a line opens and does not close; those in texts do not count."""
+    text = line.decode("latin-1") if isinstance(line, bytes) else line
+    bare = _JSON_TEXT.sub("", text)
+    return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
+
+
+def _checked(number: int, value: object) -> Iterator[tuple[int, Message]]:
+    for message in value if isinstance(value, list) else [value]:
+        if isinstance(message, dict):
+            yield number, message
+        elif message is not None:
+            with AtLine(number):
+                raise cdc_error("invalid_message", "a message is a JSON object")
 
 
 def _no_constant(word: str) -> Any:

@@ -235,12 +235,28 @@ class Sides:
 
 
 @contextmanager
+def _explained_apart(*paths: StrPath) -> Iterator[None]:
+    """Explain an error of both databases; where one is damaged, which one."""
+    names = [os.fspath(path) for path in paths]
+    try:
+        with explained(" and ".join(names)):
+            yield
+    except ChangesetError as error:
+        if error.code == "corrupt_database":
+            for name in names:
+                with connect(name) as connection, explained(name):
+                    if connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                        raise ChangesetError(f"{name} is a damaged database", code=error.code) from error
+        raise
+
+
+@contextmanager
 def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
     """Both databases, open for reading in one transaction."""
     with ExitStack() as stack:
         old_connection = stack.enter_context(connect(old))
         connection = stack.enter_context(connect(new))
-        stack.enter_context(explained(f"{os.fspath(old)} and {os.fspath(new)}"))
+        stack.enter_context(_explained_apart(old, new))
         encoding = _encoding(connection)
         olds = {folded(table.name): table for table in stored_tables(old_connection)}
         source: StrPath = old
@@ -253,6 +269,14 @@ def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
         connection.execute("BEGIN")
         news = {folded(table.name): table for table in stored_tables(connection)}
         yield Sides(connection, encoding, news, olds)
+
+
+def shadows_differ(sides: Sides, table: StoredTable) -> bool:
+    """Whether the tables in which a virtual table stores what it has differ."""
+    prefix = folded(f"{table.name}_")
+    shadows = [side for name, side in sides.new.items() if side.kind == "shadow" and name.startswith(prefix)]
+    pairs = ((shadow, sides.old.get(folded(shadow.name))) for shadow in shadows)
+    return any(old is None or TablePair(sides.connection, new, old).contents_differ() for new, old in pairs)
 
 
 def register_any(connection: apsw.Connection, name: str) -> None:
@@ -300,7 +324,8 @@ class _Comparison:
             side = "old" if new is None else "new"
             self._problem(f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables")
         elif "virtual" in (new.kind, old.kind):
-            self._note("virtual_table", new, "a virtual table; what it keeps is in its shadow tables")
+            if new.kind != old.kind or new.ddl != old.ddl or shadows_differ(self._sides, new):
+                self._note("virtual_table", new, "a virtual table that differs; --format sql goes by its content")
         elif differences := shape_differences(old, new):
             self._problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
@@ -311,7 +336,11 @@ class _Comparison:
     def _compare_contents(self, pair: TablePair) -> None:
         if pair.new.kind == "shadow" and not self._settings.shadow:
             if pair.contents_differ():
-                self._problem("shadow_table", pair.new, "a virtual table's own; --shadow compares it")
+                self._problem(
+                    "shadow_table",
+                    pair.new,
+                    "a virtual table's own; --format sql goes by its content, --shadow by these rows",
+                )
         elif pair.new.hides_rowid:
             if pair.contents_differ():
                 self._problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")

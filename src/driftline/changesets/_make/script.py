@@ -49,6 +49,7 @@ from driftline.changesets._make.databases import (
     incomplete,
     named,
     opened_sides,
+    shadows_differ,
 )
 from driftline.changesets._make.schema_plan import SchemaObject, SchemaPlan, plan_schema, schema_objects
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, stored_rows
@@ -303,10 +304,10 @@ class _Rows:
         if module not in modules(self._connection):
             self._problem(table, f"its module {module} is not here")
         elif module.startswith("fts") and (content := _content_of(table.text)) is not None:
-            if content and self._shadows_differ(table):
+            if content and shadows_differ(self._sides, table):
                 name = quoted(table.name)
                 self.rebuilds.append(f"INSERT INTO {name} ({name}) VALUES ('rebuild');")  # noqa: S608
-            elif self._shadows_differ(table):
+            elif shadows_differ(self._sides, table):
                 self._problem(table, f"a contentless {module} table: what it was made of is stored nowhere")
         elif module in _WITH_ROWS:
             return self._write_virtual(table, _WITH_ROWS[module])
@@ -332,14 +333,6 @@ class _Rows:
                     values = ", ".join(map(self._literal, row))
                     write_line(self._out, f"INSERT INTO {name} ({columns}) VALUES ({values});")  # noqa: S608
         return count
-
-    def _shadows_differ(self, table: StoredTable) -> bool:
-        prefix = folded(f"{table.name}_")
-        shadows = [side for name, side in self._sides.new.items() if side.kind == "shadow" and name.startswith(prefix)]
-        return any(
-            TablePair(self._connection, shadow, self._sides.old[folded(shadow.name)]).contents_differ()
-            for shadow in shadows
-        )
 
     def _problem(self, table: StoredTable, text: str) -> None:
         self._found.problems.append(Problem("virtual_table", table.name, text))

@@ -376,7 +376,8 @@ Examples:
   driftline changeset from-cdc maxwell.jsonl --schema tables.sql --per-transaction changes/
   driftline changeset from-cdc wal.jsonl --schema tables.sql --format deltas --client-id pg
 
-A FILE has one JSON message a line: wal2json (formats 1 and 2), Debezium or Maxwell, told apart by their members.
+A FILE has JSON messages, one a line, printed over several lines or in arrays: wal2json (formats 1 and 2), Debezium or
+Maxwell, told apart by their members.
 """,
 )
 @click.argument("file")
