@@ -1,4 +1,4 @@
-"""A script of SQL statements that makes one database into another, its schema included (changesets §5.4).
+"""A script of SQL statements that makes one database into another, its schema included (changesets §5.5).
 
 The schema's statements are run on a copy of OLD, and the rows of that copy are compared with those of NEW: so the rows
 that the script changes are exactly those that the schema's statements leave different.
