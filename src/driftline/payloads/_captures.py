@@ -34,6 +34,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from driftline.core import open_bytes
 from driftline.errors import InputError, PayloadError
+from driftline.payloads._compare.plan import Renames
 from driftline.payloads._compare.report import Entry, Report
 from driftline.payloads._rules.path_rules import PathState, bad_flag, start_state
 from driftline.payloads._values.limits import EngineConfig
@@ -512,9 +513,9 @@ class Masker:
             raise bad_flag("--mask", path.text, f"not a JSONPath ({path.reason})")
         for looked_up in located:
             raise bad_flag("--mask", looked_up.text, "only names, * and .. can be used here")
-        self._renames: Mapping[str, tuple[str, ...]] = {}
+        self._renames: Renames | None = None
 
-    def with_aliases(self, renames: Mapping[str, tuple[str, ...]]) -> Masker:
+    def with_aliases(self, renames: Renames | None) -> Masker:
         """The same masker for payloads whose Old has other names."""
         self._renames = renames
         return self
@@ -544,7 +545,7 @@ class Masker:
     def _step(self, state: PathState, name: str) -> tuple[PathState, bool]:
         found = state.step(name)
         # A member of Old may have a name that the paths do not know.
-        others = [state.step(other) for other in self._renames.get(name, ())]
+        others = [state.step(other) for other in (self._renames.names(name) if self._renames is not None else ())]
         return found, any(one.removed_by is not None for one in (found, *others))
 
     def report(self, report: Report) -> Report:

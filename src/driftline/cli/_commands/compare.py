@@ -43,6 +43,9 @@ def path_options(command: Function) -> Function:
             metavar="PATH=NUMBER|DURATION",
             help="Let numbers or times be so far apart.",
         ),
+        click.option("--allow-new", multiple=True, metavar="PATH", help="Allow new members, here and below."),
+        click.option("--old-select", metavar="PATH", help="The part of Old that is compared, such as $.data."),
+        click.option("--new-select", metavar="PATH", help="The part of New that is compared."),
     ):
         command = option(command)
     return command
@@ -56,16 +59,32 @@ def mask_options(command: Function) -> Function:
 
 
 def flags_of(
-    ignore: tuple[str, ...], unordered: tuple[str, ...], keys: tuple[str, ...], tolerances: tuple[str, ...]
+    ignore: tuple[str, ...],
+    unordered: tuple[str, ...],
+    keys: tuple[str, ...],
+    tolerances: tuple[str, ...],
+    allow_new: tuple[str, ...],
+    old_select: str | None,
+    new_select: str | None,
 ) -> tuple[PathRule, ...]:
     """The rules of paths that a call gave; a text that is no path is refused at once."""
-    from driftline.payloads import ignore_flag, key_flag, start_state, tolerance_flag, unordered_flag
+    from driftline.payloads import (
+        allow_new_flag,
+        ignore_flag,
+        key_flag,
+        select_flags,
+        start_state,
+        tolerance_flag,
+        unordered_flag,
+    )
 
     flags = (
         *map(ignore_flag, ignore),
         *map(unordered_flag, unordered),
         *map(key_flag, keys),
         *map(tolerance_flag, tolerances),
+        *map(allow_new_flag, allow_new),
+        *select_flags(old_select, new_select),
     )
     start_state((), flags)
     return flags

@@ -218,7 +218,7 @@ class _RangeWork:
             report = self._report(pair)
             if self._masker is not None:
                 plan = self._plans.get(pair.endpoint)
-                report = self._masker.with_aliases(plan.renames if plan is not None else {}).report(report)
+                report = self._masker.with_aliases(plan.renames if plan is not None else None).report(report)
                 pair.id = self._masker.identity(pair.id, self.job.id_name)
         except PayloadError as error:
             if self._masker is not None:

@@ -177,6 +177,8 @@ def remedy_of(row: JsonRow) -> Remedy | None:
     if kind in ("ARRAY_ITEM_EXTRA", "ARRAY_ITEM_MISSING"):
         allowed = "ignore-extra-items" if kind == "ARRAY_ITEM_EXTRA" else "ignore-missing-items"
         return Remedy(place[:-1] if place[-1:] == (None,) else place, {allowed: True})
+    if kind == "EXTRA_IN_NEW" and place:
+        return Remedy(place[:-1], {"allow-new-members": True})
     values = [(one.get("old_value"), one.get("new_value")) for one in row["sample"]]
     rule = _TIGHT_RULES[kind](values) if kind in _TIGHT_RULES else None
     if rule is None and not place:

@@ -293,7 +293,7 @@ def _pair_tolerant(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path:
     groups = _by_token(tokenizer(item, OLD, coarse=True), old, range(len(old)), run)
     matches = _matcher(item, old, new, run)
     pairer = Pairer(item, [value for _, value in old], [value for _, value in new], matches, run)
-    doubtful = None if item.condition or item.choices else 2 * pairwise_members(item)
+    doubtful = None if item.condition or item.choices or item.allow_new else 2 * pairwise_members(item)
     for coarse, lefts in groups.items():
         rights = waiting.get(coarse)
         if not rights:
@@ -357,7 +357,8 @@ def _pair_similar(
     taken: set[int] = set()
     for position in lefts:
         _check_now_and_then(position, run)
-        best = _most_similar(_fields(item, old[position][1], OLD, run), fields, postings, taken, run)
+        known = _fields(item, old[position][1], OLD, run)
+        best = _most_similar(known, fields, postings, taken, run, allow_new=item.allow_new)
         if best is not None:
             partners[position] = best
             taken.add(best)
@@ -369,8 +370,13 @@ def _most_similar(
     postings: dict[Token, list[int]],
     taken: set[int],
     run: Run,
+    *,
+    allow_new: bool,
 ) -> int | None:
-    """The free item with the most agreeing fields, the earliest of equals; None without a majority."""
+    """The free item with the most agreeing fields, the earliest of equals; None without a majority.
+
+    Where New may have more members, the majority is one of Old's.
+    """
     candidates: set[int] = set()
     for name, field in known.items():
         sharing = postings.get((name, field.coarse), [])
@@ -380,7 +386,7 @@ def _most_similar(
     for candidate in candidates - taken:
         other = fields[candidate]
         agreeing = sum(name in other and _agrees(field, other[name], run) for name, field in known.items())
-        if 2 * agreeing > len(known.keys() | other.keys()):
+        if 2 * agreeing > len(known if allow_new else known.keys() | other.keys()):
             best = max(best or (0, 0), (agreeing, -candidate))
     return None if best is None else -best[1]
 

@@ -21,14 +21,16 @@ from typing import Any, NamedTuple
 from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads._compare.compiler import compile_root
-from driftline.payloads._compare.plan import Plans, SchemaSettings
+from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
 from driftline.payloads._compare.report import NOT_QUICK, Observer, Report, Run, StopComparisonError
 from driftline.payloads._rules.path_rules import (
     PathRule,
+    allow_new_flag,
     ignore_flag,
     is_met,
     key_flag,
     prune,
+    select_flags,
     tolerance_flag,
     unordered_flag,
 )
@@ -67,8 +69,8 @@ class PayloadPlan:
         self._log_level = _LEVELS[self.config.log_level]
 
     @property
-    def renames(self) -> dict[str, tuple[str, ...]]:
-        """Old names -> the names that aliases give them, anywhere in the schema."""
+    def renames(self) -> Renames:
+        """Old names -> New's names, anywhere in the schema."""
         return self._plans.settings.renames
 
     def compare(self, old: object, new: object) -> Report:
@@ -115,11 +117,15 @@ class PayloadPlan:
 
     def _compared(self, old: Any, new: Any, deadline: Deadline, *, in_order: bool) -> Report:
         """One comparison; where a value is nested too deep, it is repeated by the loops for an exact partial report."""
+        old, new = self._selected(old, new)
         run = Run(self.config, self._plans.root, (old, new), deadline)
         if in_order:
             run.quick_depth = NOT_QUICK
         try:
-            self._walk(run)
+            if old is MISSING or new is MISSING:
+                run.lost(None, old) if new is MISSING else run.added(None, new)
+            else:
+                self._walk(run)
         except StopComparisonError:
             pass
         except PayloadError as error:
@@ -127,6 +133,14 @@ class PayloadPlan:
                 return self._compared(old, new, deadline, in_order=True)
             raise self._cut_short(error, run) from None
         return self._report(run, is_match=not run.diffs)
+
+    def _selected(self, old: Any, new: Any) -> tuple[Any, Any]:
+        """What is compared of both sides; the whole payloads where neither has the envelope, as errors have none."""
+        (before, after), is_record = self._plans.settings.selects, self._plans.settings.is_record
+        if not before and not after:
+            return old, new
+        left, right = _below(old, before, is_record), _below(new, after, is_record)
+        return (old, new) if left is MISSING and right is MISSING else (left, right)
 
     def _walk(self, run: Run) -> None:
         settings = self._plans.settings
@@ -199,6 +213,18 @@ class PayloadPlan:
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
         self._log(logging.DEBUG, "compared: match=%s %s", is_match, summary)
+
+
+def _below(value: Any, names: tuple[str, ...], is_record: bool) -> Any:
+    """The part of a payload (or of the body of a whole response) at some names."""
+    if is_record:
+        part = _below(value.get("body"), names, False) if isinstance(value, dict) else MISSING
+        return part if part is MISSING else {**value, "body": part}
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            return MISSING
+        value = value[name]
+    return value
 
 
 @lru_cache(maxsize=2)
@@ -275,7 +301,7 @@ def compile(  # noqa: A001 - the public name
         document = SchemaDocument(load_schema(content), files)
         start = find_root(document, root)
         start = record_root(document, start) if is_record else start
-        plan = PayloadPlan(compile_root(document, start, settings, flags))
+        plan = PayloadPlan(compile_root(document, start, settings, flags, is_record=is_record))
     LOGGER.info("compiled a schema")
     _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan
@@ -348,18 +374,22 @@ def compare(
     unordered: Iterable[str] = (),
     key: Mapping[str, str | Iterable[str]] | None = None,
     tolerance: Mapping[str, float | str] | None = None,
+    allow_new: Iterable[str] = (),
+    select: tuple[str | None, str | None] = (None, None),
 ) -> Report:
     """Decide whether two payloads are functionally equivalent: JSON text, bytes, a `Path`, or parsed values.
 
     Without a schema (or with None) everything is strict, but for what the paths say, which also win over a schema's
-    rules. A schema is what `compile` takes, or the name of a file: `"schema.yaml"`.
+    rules. A schema is what `compile` takes, or the name of a file: `"schema.yaml"`. `select` has the paths of what is
+    compared of Old and of New, where a side has an envelope.
 
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
     flags = path_flags(ignore, unordered, key or {}, tolerance or {})
-    given = ALL_STRICT if schema is None else schema
-    plan = compile(Path(str(given)) if _names_a_file(given) else given, config, root, flags=flags)
+    flags += (*map(allow_new_flag, allow_new), *select_flags(*select))
+    given: Any = ALL_STRICT if schema is None else schema
+    plan = compile(Path(given) if _names_a_file(given) else given, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
 
 

@@ -33,9 +33,10 @@ def compile_root(
     flags: tuple[PathRule, ...] = (),
     *,
     is_observed: bool = False,
+    is_record: bool = False,
 ) -> Plans:
     """The plans of one root of a document; their functions are built when payloads get to them."""
-    settings = SchemaSettings(document, root, config, flags, is_observed=is_observed)
+    settings = SchemaSettings(document, root, config, flags, is_observed=is_observed, is_record=is_record)
     return Plans(settings, Tools(parse_condition, build))
 
 

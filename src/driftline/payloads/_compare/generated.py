@@ -23,6 +23,7 @@ from driftline.payloads._compare.report import (
     Run,
 )
 from driftline.payloads._rules.scalars.parts import Constants, Token
+from driftline.payloads._values.paths import NAMINGS
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
 
 Numbered = list[tuple[int, Json]]  # items with their index in the array
@@ -188,6 +189,8 @@ def _other_members(
 def has_plain_names(plan: NodePlan) -> bool:
     """Whether a member is known by its name alone: no looked-up ignores, no alias that depends on anything."""
     if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
+        return False
+    if plan.naming in NAMINGS:
         return False
     return not plan.aliases.keys() & (plan.node.properties.keys() | plan.states[OLD].names)
 

@@ -16,7 +16,7 @@ from driftline.payloads._compare.report import Run
 from driftline.payloads._compare.sides import arranged, is_absent, is_removed, members
 from driftline.payloads._rules.scalars.meaning import STRICT
 from driftline.payloads._rules.scalars.parts import Constants, Token, Verdict, scalar_token
-from driftline.payloads._values.paths import Path
+from driftline.payloads._values.paths import NAMINGS, Path
 from driftline.payloads._values.values import (
     LEAF_TYPES,
     MISSING,
@@ -128,7 +128,7 @@ def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Pat
     """
     if isinstance(value, dict):
         for name, item in value.items():
-            known = plan.aliases[name] if side == OLD and name in plan.aliases else name
+            known = plan.new_name(name) if side == OLD else name
             warn_unreadable(plan.member(known), item, side, run, (path, known))
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -211,7 +211,10 @@ def _raw_token(value: Value) -> Token:
 
 
 def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
-    if plan.settings.located or any(plan.member(name).condition for name in plan.aliases.values()):
+    if coarse and plan.allow_new:
+        return lambda value, run: ("object",)  # an item of New may have members that its partner does not have
+    depends = any(plan.member(name).condition for name in plan.aliases.values())
+    if plan.settings.located or depends or plan.naming in NAMINGS:
         return _general_object_tokenizer(plan, side, coarse)
     columns = [
         (name, _old_name(plan, name) if side == OLD else None, *_column(plan.member(name), side, coarse))

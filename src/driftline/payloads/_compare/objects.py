@@ -194,7 +194,9 @@ def _compare_one_sided(plan: NodePlan, name: str, old: Value, new: Value, run: R
         return
     plan.announce(run, (path, name))
     rule = rules.text("strategy") if rules.strategy == "exists" else None
-    if new is MISSING:
+    if new is not MISSING and plan.context.allow_new:
+        run.allowed((path, name), new)
+    elif new is MISSING:
         run.lost((path, name), old, rule)
     else:
         run.added((path, name), new, rule)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, Problem, read_rules
-from driftline.payloads._rules.path_rules import LocatedPath, PathRule, PathState, start_state
+from driftline.payloads._rules.path_rules import LocatedPath, PathRule, PathState, selected_names, start_state
 from driftline.payloads._rules.scalars.meaning import STRICT, Meaning
 from driftline.payloads._rules.scalars.parts import BadValueError
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Choice, Extension, Fragment, Fragments, SchemaDocument
 from driftline.payloads._schema.root import count_leaves, document_extensions, reachable, survey
 from driftline.payloads._values.limits import EngineConfig, current
-from driftline.payloads._values.paths import Path
+from driftline.payloads._values.paths import NAMINGS, Path, to_camel, to_snake
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
 
@@ -53,9 +53,11 @@ class SchemaSettings:
         flags: tuple[PathRule, ...] = (),
         *,
         is_observed: bool = False,
+        is_record: bool = False,
     ) -> None:
         self.document = document
         self.root = root
+        self.is_record = is_record  # payloads are whole responses
         self.is_observed = is_observed  # then equal values take no short cut
         self.config = config
         self.flags = flags
@@ -71,7 +73,9 @@ class SchemaSettings:
         self.has_aliases = f"{EXTENSION_PREFIX}alias" in self._survey.extensions
         self.tracks_owners = any("@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN, ()))
         self.state, self.located, self.problems = self._ignores()
+        self.selects = selected_names(flags)
         switches = read_rules(self._own)
+        self.allow_new, self.naming = switches.allow_new is True, switches.naming
         self.null_as_missing = switches.null_as_missing is True
         self.empty_as_null = switches.empty_as_null is True
 
@@ -98,8 +102,8 @@ class SchemaSettings:
         return state, located, problems
 
     @cached_property
-    def renames(self) -> dict[str, tuple[str, ...]]:
-        """Old names -> the names that aliases give them, anywhere in the schema."""
+    def renames(self) -> Renames:
+        """Old names -> the names that aliases and conventions give them, anywhere in the schema."""
         found: dict[str, dict[str, None]] = {}
         full = f"{EXTENSION_PREFIX}alias"
         for node in reachable(self.document, self.root) if self.has_aliases else ():
@@ -107,12 +111,24 @@ class SchemaSettings:
                 alias = self.document.node(fragments).extensions.get(full)
                 if alias is not None and isinstance(alias.value, str):
                     found.setdefault(alias.value, {})[name] = None
-        return {old: tuple(names) for old, names in found.items()}
+        return Renames({old: tuple(names) for old, names in found.items()}, has_naming=self._is_set("naming"))
 
     @cached_property
     def fields_in_schema(self) -> int:
         """How many leaves the schema describes; one that is referred to several times counts once."""
         return self._survey.leaves if self._is_large else count_leaves(self.document, self.root)
+
+
+class Renames(dict[str, tuple[str, ...]]):
+    """Old names -> New's names; under a naming convention also in the other spelling."""
+
+    def __init__(self, aliases: Mapping[str, tuple[str, ...]], *, has_naming: bool) -> None:
+        super().__init__(aliases)
+        self._has_naming = has_naming
+
+    def names(self, old: str) -> tuple[str, ...]:
+        """What New may call a member of Old."""
+        return self.get(old, ()) + ((to_camel(old), to_snake(old)) if self._has_naming else ())
 
 
 class Condition(Protocol):
@@ -138,6 +154,8 @@ class Context(NamedTuple):
     inherited: tuple[tuple[str, str], ...]
     null_as_missing: bool
     empty_as_null: bool
+    allow_new: bool
+    naming: str | None
     states: tuple[PathState, PathState]
 
 
@@ -159,7 +177,7 @@ class Plans:
         self.tools = tools
         self._inherited: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
         self._plans: dict[tuple[tuple[str, ...], Context, Variant], NodePlan] = {}
-        switches = (settings.null_as_missing, settings.empty_as_null)
+        switches = (settings.null_as_missing, settings.empty_as_null, settings.allow_new, settings.naming)
         self.root = self.plan((settings.root,), Context((), *switches, (settings.state, settings.state)))
 
     def plan(self, fragments: Fragments, context: Context, variant: Variant = _PLAIN) -> NodePlan:
@@ -196,6 +214,7 @@ class NodePlan:
         "_defaulted",
         "_patterns",
         "aliases",
+        "allow_new",
         "choices",
         "compare",
         "compare_containers",
@@ -207,6 +226,7 @@ class NodePlan:
         "fragments",
         "inherited",
         "meaning",
+        "naming",
         "needs_pairwise",
         "node",
         "null_as_missing",
@@ -236,6 +256,8 @@ class NodePlan:
         self.rules, self.condition = self._rules(extensions)
         self.null_as_missing = _own_or_inherited(self.rules.null_as_missing, context.null_as_missing)
         self.empty_as_null = _own_or_inherited(self.rules.empty_as_null, context.empty_as_null)
+        self.allow_new = _own_or_inherited(self.rules.allow_new, context.allow_new)
+        self.naming = context.naming if self.rules.naming is None else self.rules.naming
         # Fields without rules share one.
         is_bare = not self.rules.texts
         self.meaning = _BARE[self.empty_as_null] if is_bare else Meaning(self.rules, empty_as_null=self.empty_as_null)
@@ -312,6 +334,18 @@ class NodePlan:
                 found.setdefault(alias.value, name)
         return found
 
+    def new_name(self, raw: str) -> str:
+        """New's name of a member of Old."""
+        if raw in self.aliases:
+            return self.aliases[raw]
+        rename = NAMINGS.get(self.naming) if self.naming is not None else None
+        return raw if rename is None else rename(raw)
+
+    @property
+    def renames(self) -> bool:
+        """Whether Old's members can have other names than New's."""
+        return bool(self.aliases) or self.naming in NAMINGS
+
     def decided(self, holds: bool) -> NodePlan:
         """This node once its condition is known."""
         plan = self._decided.get(holds)
@@ -374,7 +408,7 @@ class NodePlan:
         return plan
 
     def _below(self, states: tuple[PathState, PathState]) -> Context:
-        return Context(self.inherited, self.null_as_missing, self.empty_as_null, states)
+        return Context(self.inherited, self.null_as_missing, self.empty_as_null, self.allow_new, self.naming, states)
 
     def _member_key(self, name: str) -> Any:
         """What decides a member's schema: its name, or the patterns that its name matches."""

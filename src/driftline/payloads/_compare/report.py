@@ -375,6 +375,13 @@ class Run:
         self.one_sided(1, path, value)
         self.error("EXTRA_IN_NEW", path, None, value, "The field exists in New but not in Old", rule)
 
+    def allowed(self, path: Path, value: Value) -> None:
+        """A member that only New has, where new members are allowed: counted, but no difference."""
+        self.one_sided(1, path, value)
+        rule = "x-migration-allow-new-members"
+        self.warn("EXTRA_IN_NEW", path, f"The field exists in New but not in Old (allowed by {rule})", f"{rule}: true")
+        self.note(path, rule, "allowed")
+
     def schema_mismatch(self, path: Path, old: Value, new: Value, sides: list[int], expectation: str) -> None:
         """A value of the wrong type or a missing required member: ERROR when strict, else INFO in the trace."""
         side = "both" if len(sides) == 2 else SIDE_NAMES[sides[0]]

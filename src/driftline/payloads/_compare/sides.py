@@ -14,7 +14,7 @@ from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL
 from driftline.payloads._schema.nodes import Choice
-from driftline.payloads._values.paths import KeyPath, SortField
+from driftline.payloads._values.paths import NAMINGS, KeyPath, SortField
 from driftline.payloads._values.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of
 
 Seen = list[tuple[Value, int]]  # values with their sides
@@ -37,7 +37,7 @@ def sift(plan: NodePlan, value: dict[str, Json], side: int, run: Run, *, decide:
     value = run.pruned[side].get(id(value), value)
     state = plan.states[side]
     removes_any = state.removes_others
-    renames = _renames(plan, value, run, decide) if side == OLD and plan.aliases else {}
+    renames = _renames(plan, value, run, decide) if side == OLD and plan.renames else {}
     sifted = Sifted({}, {}, {}, [])
     for raw, item in value.items():
         name = renames.get(raw, raw)
@@ -57,7 +57,7 @@ def sift(plan: NodePlan, value: dict[str, Json], side: int, run: Run, *, decide:
 
 
 def _renames(plan: NodePlan, value: dict[str, Json], run: Run, decide: bool) -> dict[str, str]:
-    found = {raw: name for raw, name in plan.aliases.items() if raw in value}
+    found = {raw: name for raw in value if (name := plan.new_name(raw)) != raw}
     if not decide:
         return found
     return {raw: name for raw, name in found.items() if _applies(plan.member(name, raw), run)}
@@ -100,7 +100,7 @@ def member(plan: NodePlan, value: Value, name: str, side: int, run: Run) -> tupl
     if type(value) is not dict:
         return MISSING, plan
     plan = resolved(plan, value, side, run)
-    is_renamed = plan.aliases and (name in plan.aliases or name in plan.aliases.values())
+    is_renamed = plan.renames and (plan.naming in NAMINGS or name in plan.aliases or name in plan.aliases.values())
     if not is_renamed and not run.pruned[side]:
         item, child = value.get(name, MISSING), plan.member(name)
         if item is not MISSING and child.states[side].removed_by is not None:
@@ -169,7 +169,7 @@ def is_raw_member(plan: NodePlan, name: str) -> bool:
 
 
 def _is_raw_member(plan: NodePlan, name: str) -> bool:
-    if plan.aliases or plan.condition or plan.choices or plan.settings.located:
+    if plan.renames or plan.condition or plan.choices or plan.settings.located:
         return False
     member = plan.member(name)
     rules = member.rules

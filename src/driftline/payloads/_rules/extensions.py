@@ -1,4 +1,4 @@
-"""The 25 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
+"""The 27 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
 
 A value that makes no sense is a problem, not an exception: the comparison warns and treats the field strictly.
 
@@ -34,6 +34,7 @@ from driftline.payloads._values.values import CASTS, MISSING, Json, spelled, to_
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")
+NAMINGS = ("snake-to-camel", "camel-to-snake", "unchanged")
 DUPLICATE_HANDLING = ("error", "first", "last", "merge")
 
 
@@ -71,6 +72,8 @@ class FieldRules:
     global_ignores: tuple[str, ...] = ()
     null_as_missing: bool | None = None
     empty_as_null: bool | None = None
+    allow_new: bool | None = None
+    naming: str | None = None
     inherit: bool | None = None
     headers: Mapping[str, Json] = field(default_factory=dict)  # read by `root.record_root`
     when: str | None = None
@@ -183,6 +186,8 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "global-ignores": ExtensionKind("global_ignores", _paths, "global"),
         "allow-null-as-missing": ExtensionKind("null_as_missing", _flag, "global"),
         "empty-string-as-null": ExtensionKind("empty_as_null", _flag, "global"),
+        "allow-new-members": ExtensionKind("allow_new", _flag, "global"),
+        "naming": ExtensionKind("naming", _one_of(*NAMINGS), "global"),
         "inherit-rules": ExtensionKind("inherit", _flag, "global"),
         "headers": ExtensionKind("headers", _headers, "global"),
         "when": ExtensionKind("when", _condition, "any"),

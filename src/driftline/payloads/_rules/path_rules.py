@@ -23,6 +23,7 @@ from driftline.payloads._values.patterns import BadPathError, find, parse_path
 from driftline.payloads._values.times import parse_duration
 
 _ANY = None
+_SELECT = ("--old-select", "--new-select")
 Key = str | int | None  # a member's name, an item's index, or any item
 
 
@@ -52,7 +53,9 @@ class PathRule:
     @property
     def text(self) -> str:
         """The flag as reports name it."""
-        values = "".join(f"={_shown(value)}" for name, value in self.extensions if name != "array-mode")
+        values = "".join(
+            f"={_shown(value)}" for name, value in self.extensions if name not in ("array-mode", "allow-new-members")
+        )
         return f"{self.flag} {self.path}{values}"
 
 
@@ -68,6 +71,35 @@ def ignore_flag(path: str) -> PathRule:
 def unordered_flag(path: str) -> PathRule:
     """`--unordered PATH`."""
     return PathRule("--unordered", path, (("array-mode", "unordered"),))
+
+
+def allow_new_flag(path: str) -> PathRule:
+    """`--allow-new PATH`."""
+    return PathRule("--allow-new", path, (("allow-new-members", True),))
+
+
+def select_flags(old: str | None, new: str | None) -> tuple[PathRule, ...]:
+    """`--old-select PATH` and `--new-select PATH`: the part of a payload that is compared."""
+    given = (("--old-select", old), ("--new-select", new))
+    flags = tuple(PathRule(flag, path) for flag, path in given if path is not None)
+    selected_names(flags)
+    return flags
+
+
+def selected_names(flags: tuple[PathRule, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The member names on the way to what is compared, for Old and for New."""
+    found: dict[str, tuple[str, ...]] = {}
+    for flag in flags:
+        if flag.flag in _SELECT:
+            try:
+                steps = _simple_steps(parse_path(flag.path))
+            except BadPathError as error:
+                raise bad_flag(flag.flag, flag.path, f"not a JSONPath ({error})") from None
+            names = [step.names[0] for step in steps or () if not step.is_descendant and len(step.names) == 1]
+            if steps is None or len(names) != len(steps) or not all(isinstance(name, str) for name in names):
+                raise bad_flag(flag.flag, flag.path, "only names can be used here, such as $.data.items")
+            found[flag.flag] = tuple(map(str, names))
+    return found.get(_SELECT[0], ()), found.get(_SELECT[1], ())
 
 
 def key_flag(text: str) -> PathRule:
@@ -195,6 +227,8 @@ def start_state(
             bad.append(BadPath(text, str(error)))
     for flag in flags:
         try:
+            if flag.flag in _SELECT:
+                continue
             if flag.extensions:
                 queries.append(_rule_query(flag))
             else:
@@ -241,7 +275,9 @@ def _simple_steps(query: Any) -> tuple[_Step, ...] | None:
 
 
 def is_met(flag: PathRule, *payloads: Any) -> bool:
-    """Whether the path of a flag selects anything."""
+    """Whether the path of a flag selects anything; what `selected_names` has found is no rule."""
+    if flag.flag in _SELECT:
+        return True
     query = parse_path(flag.path)
     return any(True for payload in payloads for _ in find(query, payload))
 

@@ -25,7 +25,14 @@ from driftline.payloads._values.values import Json, kind_of
 
 GLOBAL_EXTENSIONS = tuple(
     EXTENSION_PREFIX + name
-    for name in ("global-ignores", "allow-null-as-missing", "empty-string-as-null", "inherit-rules")
+    for name in (
+        "global-ignores",
+        "allow-null-as-missing",
+        "empty-string-as-null",
+        "allow-new-members",
+        "naming",
+        "inherit-rules",
+    )
 )
 _HEADERS = f"{EXTENSION_PREFIX}headers"
 _SCHEMA_KEYWORDS = frozenset(

@@ -51,6 +51,7 @@ _HIDES = {
     "default": "a member that is missing where it should have the value",
     "allow-null-as-missing": "null where the member should be missing, everywhere",
     "empty-string-as-null": "empty text where null should be, everywhere",
+    "allow-new-members": "every member that only New has, here and below; never one that is lost",
     "array-mode": "the order of the items",
     "array-key": "the order of the items",
     "pattern": "every value of this shape: the values themselves are no longer compared",

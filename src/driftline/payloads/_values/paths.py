@@ -176,6 +176,28 @@ def _names(value: Value) -> list[str] | None:
     return names if names and len(names) == len(given) else None
 
 
+# Conventions for member names.
+def to_camel(name: str) -> str:
+    """A name in camel case; leading underscores stay.
+
+    >>> to_camel("first_name"), to_camel("_links"), to_camel("a1_b2")
+    ('firstName', '_links', 'a1B2')
+    """
+    return re.sub(r"(?<=[^_])_+([^_])", lambda found: found[1].upper(), name)
+
+
+def to_snake(name: str) -> str:
+    """A name in snake case.
+
+    >>> to_snake("firstName"), to_snake("userID"), to_snake("HTTPStatus")
+    ('first_name', 'user_id', 'http_status')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+NAMINGS = {"snake-to-camel": to_camel, "camel-to-snake": to_snake}  # Old's name -> New's
+
+
 def unescape_pointer(token: str) -> str:
     """The member name of a JSON Pointer token (RFC 6901)."""
     return token.replace("~1", "/").replace("~0", "~")
