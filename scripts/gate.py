@@ -23,9 +23,9 @@ import source_counts
 ROOT = source_counts.ROOT
 MAX_FILES = 330
 MAX_LINES = 76_000
-MAX_EXCEPTIONS = 40  # imports past a public surface; the list in pyproject.toml can only become shorter
+MAX_EXCEPTIONS = 0  # imports past a public surface
 MAX_SMALL_DIFF = 27
-MAX_PIPELINE_RUN = 132
+MAX_PIPELINE_RUN = 122
 TEST_SECONDS = 300
 LARGEST = 10
 
@@ -75,8 +75,8 @@ def surfaces() -> Iterator[Measure]:
         line for each in contracts if each["type"] == "protected" for line in each.get("ignore_imports", ())
         if not line.endswith(".kernels")
     ]  # fmt: skip
-    yield at_most("exceptions of the contracts", len(exceptions), MAX_EXCEPTIONS - 1)
-    yield at_most("imports past a public surface", len(source_counts.crossings()), MAX_EXCEPTIONS - 1)
+    yield at_most("exceptions of the contracts", len(exceptions), MAX_EXCEPTIONS)
+    yield at_most("imports past a public surface", len(source_counts.crossings()), MAX_EXCEPTIONS)
 
 
 def history() -> Iterator[Measure]:

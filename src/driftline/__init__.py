@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driftline import _old_modules as _old_modules
 from driftline.core import lazy_exports
 from driftline.version import __version__ as __version__
 

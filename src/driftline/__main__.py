@@ -1,6 +1,6 @@
 """`python -m driftline` is the command line."""
 
-from driftline.cli.main import main
+from driftline.cli import start
 
 if __name__ == "__main__":
-    main()
+    start()

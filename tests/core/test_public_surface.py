@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import driftline
-from driftline._old_modules import OLD_MODULES, OLD_MODULES_END, RENAMED
+from driftline.core._extras import OLD_MODULES, OLD_MODULES_END, RENAMED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/driftline"
