@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -177,7 +176,12 @@ class DeltaLog(Protocol):
     everything below it.
     """
 
-    judge: WriteJudge | None
+    judge: WriteJudge | None = None
+    _poll_seconds: ClassVar[float]  # how late a waiting reader sees the commit of another process
+    _committed: threading.Condition
+
+    def __init__(self) -> None:
+        self._committed = threading.Condition()
 
     # Records.
 
@@ -201,46 +205,19 @@ class DeltaLog(Protocol):
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
         """The records after a sequence in order, those with an hlc above `since_hlc`."""
 
-    def arrival_at(self, seq: int) -> int | None:
-        """The arrival of the record with this sequence (0 for 0), None where it is removed."""
-
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known; its id contains its hlc, which makes the search local."""
-
-    def bounds(self) -> Bounds:
-        """How far the log reaches."""
 
     def prune(self, upto: int) -> int:
         """Remove records up to a sequence; their number. Older deltas are refused from then on."""
 
-    def forget_below(self, hlc: int) -> None:
-        """Note that deltas up to `hlc` may be missing: clients that need them start from a snapshot."""
-
-    def first_arrival_from(self, hlc: int) -> int:
-        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
-
     def table_names(self) -> list[str]:
         """The tables that deltas have named."""
 
-    def clock(self) -> int:
-        """The newest timestamp that the log has issued or seen; it is durable."""
-
-    def wait_past(self, seq: int, seconds: float) -> int:
-        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
-
     # Flush progress.
-
-    def flush_progress(self) -> FlushProgress:
-        """The part of the log that is in the lake."""
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
-
-    def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is being flushed."""
-
-    def note_flushed(self, target: int) -> None:
-        """Note durably that the lake has everything up to `target`."""
 
     def flush_again(self, after: int) -> None:
         """Note durably that the lake has nothing after this sequence any more."""
@@ -256,13 +233,7 @@ class DeltaLog(Protocol):
     def change_document(self, name: str, change: Callable[[bytes | None], bytes | None], *bumped: Numbered) -> None:
         """Rewrite or remove (None) a document and raise numbers, in one durable step."""
 
-    def numbers(self) -> Numbers:
-        """The numbers of the configuration, which other processes may have raised."""
-
     # Merged rows, while sync rules are set.
-
-    def projected(self) -> Projection:
-        """How far the rows are merged."""
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
         """Those of the rows that are stored, without their versions."""
@@ -272,12 +243,6 @@ class DeltaLog(Protocol):
 
     def versions(self, key: RowKey, after: int, limit: int) -> list[StoredVersion]:
         """The versions of a row after a sequence, in order."""
-
-    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace rows and add versions in one durable step, unless the rows are not at `before` any more."""
-
-    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every row and version was removed."""
 
     # Upkeep.
 
@@ -290,44 +255,17 @@ class DeltaLog(Protocol):
     def close(self) -> None:
         """Close files and connections."""
 
+    # The few numbers that every store has beside its records, and what needs only these.
 
-def read_all(log: DeltaLog, after: int, upto: int, page: int = 5000) -> Iterator[Record]:
-    """Every record in a range of sequences, one page in memory at a time."""
-    while after < upto:
-        records = log.read(after, page, upto=upto)
-        if not records:
-            return
-        yield from records
-        after = records[-1].seq
-
-
-def unavailable(message: str, reason: str, **context: Any) -> GatewayError:
-    """The error of a log that cannot be used just now: nothing was acknowledged and the client may try again."""
-    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2, **context)
-
-
-class BaseLog(ABC):
-    """The part of a `DeltaLog` that needs only the few numbers that every store has beside its records."""
-
-    _poll_seconds: ClassVar[float]  # how late a waiting reader sees the commit of another process
-    judge: WriteJudge | None = None
-
-    def __init__(self) -> None:
-        self._committed = threading.Condition()
-
-    @abstractmethod
     def _numbers(self) -> Mapping[str, Any]:
         """Every number by its name, as of now."""
 
-    @abstractmethod
     def _raise(self, name: str, value: int) -> None:
         """Make a number at least this, durably."""
 
-    @abstractmethod
     def _arrival(self, seq: int) -> int | None:
         """The arrival of a record that is not removed."""
 
-    @abstractmethod
     def _replace_rows(
         self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
     ) -> None:
@@ -406,6 +344,21 @@ class BaseLog(ABC):
     def _wake(self) -> None:
         with self._committed:
             self._committed.notify_all()
+
+
+def read_all(log: DeltaLog, after: int, upto: int, page: int = 5000) -> Iterator[Record]:
+    """Every record in a range of sequences, one page in memory at a time."""
+    while after < upto:
+        records = log.read(after, page, upto=upto)
+        if not records:
+            return
+        yield from records
+        after = records[-1].seq
+
+
+def unavailable(message: str, reason: str, **context: Any) -> GatewayError:
+    """The error of a log that cannot be used just now: nothing was acknowledged and the client may try again."""
+    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2, **context)
 
 
 def fresh_positions(batch: Sequence[Entry], known_op: KnownOp) -> list[int]:

@@ -26,8 +26,8 @@ from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
     MAX_COUNTED,
     Appended,
-    BaseLog,
     Claims,
+    DeltaLog,
     Entry,
     Identity,
     Numbered,
@@ -107,7 +107,7 @@ class _Held:
     losses: int
 
 
-class PostgresLog(BaseLog):
+class PostgresLog(DeltaLog):
     """A `DeltaLog` in a database that several processes and hosts share."""
 
     _poll_seconds = 1.0  # a notification can be lost with its connection

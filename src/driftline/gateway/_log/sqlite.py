@@ -24,8 +24,8 @@ from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
     MAX_COUNTED,
     Appended,
-    BaseLog,
     Claims,
+    DeltaLog,
     Entry,
     Identity,
     Numbered,
@@ -77,7 +77,7 @@ _CHECKPOINT_BYTES = 8 << 20
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
-class SqliteLog(BaseLog):
+class SqliteLog(DeltaLog):
     """A `DeltaLog` in a file, with the gateway's clock and small documents beside it."""
 
     _poll_seconds = 0.1
