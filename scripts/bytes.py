@@ -345,9 +345,8 @@ def run_help(bench: Bench, workers: ThreadPoolExecutor) -> Outcome:
         for words, (code, page, _) in zip(waiting, pages, strict=True):
             outcome.exit |= code
             outcome.files[" ".join(words)] = bench.masked(page)
-            listed = re.search(r"^Commands:\n((?:  .*\n)+)", page.decode(), re.MULTILINE)
-            names = re.findall(r"^  (\S+)", listed[1], re.MULTILINE) if listed else []
-            found += [(*words, name) for name in names]
+            lists = re.findall(r"^(?:Commands|More):\n((?:  .*\n)+)", page.decode(), re.MULTILINE)
+            found += [(*words, name) for listed in lists for name in re.findall(r"^  (\S+)", listed, re.MULTILINE)]
         waiting = found
     return outcome
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from driftline.cli._group import whole_help
 from driftline.cli.main import driftline
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli-reference.md"
@@ -24,7 +25,7 @@ def main() -> None:
 
 def sections(command: click.Command, path: str) -> Iterator[str]:
     context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
-    yield f"\n## {path}\n\n```text\n{command.get_help(context)}\n```\n"
+    yield f"\n## {path}\n\n```text\n{whole_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)

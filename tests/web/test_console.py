@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from driftline.errors import InputError, OptionError
+from driftline.tables import check_options
 from driftline.tables._options import OPTIONS
 from driftline.web._console.event_file import EventFile, Selection
 from driftline.web._console.folder import Folder
@@ -128,7 +129,7 @@ def test_a_form_becomes_options() -> None:
         "no_header": True,
     }
     with pytest.raises(OptionError, match="tolerance"):
-        options_of({"tolerance": ["balance"]})
+        check_options(**options_of({"tolerance": ["balance"]}))
 
 
 def test_search_finds_values_and_never_names(tmp_path: Path) -> None:

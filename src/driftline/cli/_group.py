@@ -5,6 +5,7 @@ Code is imported only when its command is called, so `driftline --help` answers 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -79,6 +80,72 @@ ALIASES: dict[str, Alias] = {
 }
 
 
+# What the first screen names; the others follow below "More".
+FIRST_COMMANDS = ("diff", "compare", "changeset", "pipeline", "ui")
+
+
+class GroupedCommand(click.Command):
+    """A command with many options: help in sections, of which `--help` has the main options and `--help-all` every one.
+
+    `sections` are titles with names of parameters; a parameter that no section names comes last. `brief` are the names
+    that `--help` shows, with `brief_epilog` below them.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        sections: dict[str, tuple[str, ...]],
+        brief: tuple[str, ...],
+        brief_epilog: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections, self.brief, self.brief_epilog = sections, brief, brief_epilog
+        self.params.append(
+            click.Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+                help="Show every option.",
+            )
+        )  # fmt: skip
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by section."""
+        left = {param.name: param for param in self.get_params(ctx) if isinstance(param, click.Option)}
+        titled = [(title, [left.pop(name) for name in names if name in left]) for title, names in self.sections.items()]
+        for title, params in [*titled, ("Other options", list(left.values()))]:
+            shown = [param for param in params if _ALL in ctx.meta or param.name in self.brief]
+            rows = [row for param in shown if (row := param.get_help_record(ctx)) is not None]
+            if _ALL not in ctx.meta:
+                rows = [(names, _FIRST_CLAUSE.split(text)[0].rstrip(".")) for names, text in rows]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples: some, or all."""
+        whole, self.epilog = self.epilog, self.epilog if _ALL in ctx.meta else self.brief_epilog
+        try:
+            super().format_epilog(ctx, formatter)
+        finally:
+            self.epilog = whole
+
+
+_ALL = "driftline.help_all"
+_FIRST_CLAUSE = re.compile(r"[.;] |  \[")
+
+
+def _show_all(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(whole_help(context))
+        context.exit()
+
+
+def whole_help(context: click.Context) -> str:
+    """The help page with every option."""
+    context.meta[_ALL] = True
+    return context.get_help()
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
@@ -106,8 +173,13 @@ class LazyGroup(click.Group):
             command = super().get_command(ctx, name)
             if command is not None and not command.hidden:
                 rows.append((name, command.get_short_help_str(limit=80)))
+        first = [row for row in rows if row[0] in FIRST_COMMANDS] if self.lazy is COMMANDS else rows
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(first)
+        more = [row for row in rows if row not in first]
+        if more:
+            with formatter.section("More"):
+                formatter.write_dl(more)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

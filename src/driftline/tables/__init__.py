@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from driftline.tables._merge import Merged as Merged, merge as merge
     from driftline.tables._options import (
+        OPTION_GROUPS as OPTION_GROUPS,
         OPTIONS as OPTIONS,
         DiffRules as DiffRules,
         HeaderMode as HeaderMode,

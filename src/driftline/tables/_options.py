@@ -395,6 +395,16 @@ _ALIASES = {"key": "key_columns", "as": "types"}
 _SIDES = ("a", "b")
 
 
+# Where a reader looks for an option: sections of help pages and of forms.
+OPTION_GROUPS: dict[str, tuple[str, ...]] = {
+    "Rows": ("key_columns", "mode", "ignore_row_order", "duplicates", "empty_key"),
+    "Values": ("tolerance", "normalize", "types", "null"),
+    "Columns": ("ignore", "only", "rename", "header_mode"),
+    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
+    "Checks and output": ("fail_if", "emit_unchanged", "column_stats", "changed_columns_only"),
+}
+
+
 def option_names() -> set[str]:
     """Every name of an option, aliases and those of one side included."""
     sided = {f"{name}_{side}" for name, option in OPTIONS.items() if option.each_side for side in _SIDES}

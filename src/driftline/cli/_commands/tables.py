@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Function, Words, engine_options, tell_choice
+from driftline.cli._group import Function, GroupedCommand, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
@@ -31,6 +31,7 @@ from driftline.sinks import (
     write_events,
 )
 from driftline.tables import (
+    OPTION_GROUPS,
     OPTIONS,
     Option,
     Stats,
@@ -43,6 +44,8 @@ from driftline.tables import (
 )
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from driftline.sinks import Title
 
 _SIDES = ("a", "b")
@@ -62,8 +65,13 @@ def table_options(command: Function) -> Function:
                 text = f"The same for {side.upper()} alone."
                 command = _click_option(f"{name}_{side}", option, flag=None, text=text)(command)
         command = _click_option(name, option, flag=option.flag, text=option.help)(command)
-    order = click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
-    return order(command)
+    return click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")(command)
+
+
+def _with_sides(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of options, each with those for one side alone behind it."""
+    sides = {name: tuple(f"{name}_{side}" for side in _SIDES) for name in names if OPTIONS[name].each_side}
+    return tuple(each for name in names for each in (name, *sides.get(name, ())))
 
 
 def reading_options(command: Function) -> Function:
@@ -72,6 +80,31 @@ def reading_options(command: Function) -> Function:
         option = OPTIONS[name]
         command = _click_option(name, option, flag=option.flag, text=option.help)(command)
     return command
+
+
+class ColumnNames(click.ParamType[str]):
+    """A text that begins with the name of a column; completed from the headers of the tables that are given before."""
+
+    name = "text"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The columns that begin like what was typed, with = behind them where a value follows."""
+        from click.shell_completion import CompletionItem
+
+        end = "=" if "=" in (param.metavar or "") else ""
+        names = dict.fromkeys(name for side in _SIDES if (given := ctx.params.get(side)) for name in _header(given))
+        return [CompletionItem(f"{name}{end}") for name in names if name.startswith(incomplete)]
+
+
+def _header(given: str) -> list[str]:
+    from driftline.core import Workspace
+    from driftline.sources import open_source
+
+    try:
+        with Workspace() as workspace:
+            return list(open_source(given, workspace).header("A"))
+    except (DriftlineError, OSError):
+        return []  # a table that cannot be read has no columns to offer; the command itself says why
 
 
 def _click_option(name: str, option: Option, flag: str | None, text: str) -> Function:
@@ -83,6 +116,8 @@ def _click_option(name: str, option: Option, flag: str | None, text: str) -> Fun
     about: dict[str, Any] = {"metavar": option.metavar, "help": text, "multiple": option.given != "text"}
     if option.words:
         about["type"] = Words(lambda: option.words)
+    elif option.metavar.startswith(("COL", "OLD")):
+        about["type"] = ColumnNames()
     return click.option(*names, **about)
 
 
@@ -148,7 +183,7 @@ _DOCUMENTS = ("JSON documents", "compare", "driftline.cli._commands.compare:comp
 _DATABASES = ("databases", "changeset diff", "driftline.cli._commands.changeset:diff", ())
 
 
-class DiffCommand(click.Command):
+class DiffCommand(GroupedCommand):
     """A diff of two tables; of two databases, revisions or JSON documents it becomes the command of their package."""
 
     def make_context(
@@ -205,7 +240,29 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 """
 
 
-@click.command(cls=DiffCommand, epilog=_DIFF_EPILOG)
+_BRIEF = (
+    *("key_columns", "ignore_row_order", "tolerance", "normalize", "types", "ignore", "only", "rename", "header_mode"),
+    *("delimiter", "encoding", "fail_if", "rules", "format_name", "output", "engine", "help", "help_all"),
+)
+_BRIEF_EPILOG = """\b
+Examples:
+  driftline diff old.csv new.csv --key id
+  driftline diff old.csv new.csv --key id --tolerance price=0.01 -o report.html
+  driftline diff old.db::users new.db::users --key id --format markdown
+
+Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
+"""
+_SECTIONS = {
+    **{title: _with_sides(names) for title, names in OPTION_GROUPS.items()},
+    "Checks and output": (
+        *("fail_if", "output", "format_name", "limit", "emit_unchanged", "column_stats", "changed_columns_only"),
+        *("table", "column_types", "progress", "explain"),
+    ),
+    "Engine": ("engine", "master", "spark_conf", "memory"),
+}
+
+
+@click.command(cls=DiffCommand, epilog=_DIFF_EPILOG, sections=_SECTIONS, brief=_BRIEF, brief_epilog=_BRIEF_EPILOG)
 @click.argument("a")
 @click.argument("b")
 @table_options
@@ -215,7 +272,7 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
     "format_name",
     type=Words(event_formats),
     metavar="NAME",
-    help=f"{formats_text()}. Default: by the ending of -o FILE, else jsonl.",
+    help=f"{formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
 )
 @click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
 @click.option(

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.sources import ReadOptions, open_source
-from driftline.tables import EXACT, OPTIONS, Option, check_options
+from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options
 from driftline.web._console.answers import Form, checked_form, handler, page, status_of
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
 from driftline.web._console.results import Comparison, Job
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
 _ROWS = 20_000
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Values": ("normalize", "tolerance", "types", "null"),
-    "Columns": ("ignore", "only", "rename", "header_mode"),
-    "Rows": ("duplicates", "empty_key", "ignore_row_order"),
-    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
-}
 # The key has a place of its own; the others shape an output that the console does not write, or a check.
 NOT_OFFERED = ("key_columns", "mode", "emit_unchanged", "column_stats", "fail_if", "changed_columns_only")
+GROUPS = {
+    title: tuple(name for name in names if name not in NOT_OFFERED)
+    for title, names in OPTION_GROUPS.items()
+    if not set(names) <= set(NOT_OFFERED)
+}
 RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves out to show what they do
 LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
 _MOST_KEPT = 32
