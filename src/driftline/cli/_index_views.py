@@ -208,17 +208,19 @@ def print_diff(
     repo: str | None = None,
 ) -> None:
     """One diff in the requested format; with a repository, reviews show its source."""
-    from driftline.codeindex import diff_page, json_line, summary_lines
+    from driftline.codeindex import V2, diff_page, json_line, review, summary_lines
 
     if format_name == "text" and is_watched():
         show_diff(result)
     elif format_name == "text":
         say_lines(summary_lines(result))
-    elif format_name in ("markdown", "html"):
+    elif format_name in ("markdown", "html", "github"):
         click.echo(diff_page(result, format_name, repo))
     elif format_name == "json":
         events = {"events": list(result.events)} if with_events else {}
-        print_json({"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **events}, compact)
+        judged = {"review": review(result.events).to_dict()} if result.inputs["kind"] == V2 else {}
+        answer = {"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **judged, **events}
+        print_json(answer, compact)
     else:
         with binary_stdout() as write:
             for event in result.events:

@@ -57,17 +57,22 @@ if TYPE_CHECKING:
         run_many as run_many,
     )
     from driftline.codeindex._registry.registry import Registry as Registry
-    from driftline.codeindex._storage import CacheRoot as CacheRoot
-    from driftline.codeindex._view import (
+    from driftline.codeindex._review import (
+        Review as Review,
+        ReviewFile as ReviewFile,
         ReviewSource as ReviewSource,
         Section as Section,
+        review as review,
+        review_sections as review_sections,
+    )
+    from driftline.codeindex._storage import CacheRoot as CacheRoot
+    from driftline.codeindex._view import (
         diff_markdown as diff_markdown,
         diff_page as diff_page,
         entries_markdown as entries_markdown,
         entry_lines as entry_lines,
         json_line as json_line,
         pruned_lines as pruned_lines,
-        review_sections as review_sections,
         summary_lines as summary_lines,
     )
 else:

@@ -144,7 +144,7 @@ def _reference(word: str) -> str:
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @engine_options
-@output_options((*FORMATS, "html"))
+@output_options((*FORMATS, "html", "github"))
 @answers
 def index_diff(
     *,

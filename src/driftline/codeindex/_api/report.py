@@ -18,7 +18,7 @@ from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._diff.diff import DiffRequest, prepare
 from driftline.codeindex._options import DiffOptions, kind_of
 from driftline.codeindex._read.resolve import ResolvedRef
-from driftline.codeindex._view import code
+from driftline.codeindex._review import code
 from driftline.core import JsonObject, Tracker
 from driftline.errors import IndexRefError
 

@@ -53,6 +53,7 @@ class IndexDiff(DiffMembers):
     events: Iterable[IndexEvent]
     modes: Sequence[ModeDiff] = field(default=(), repr=False)
     repository: Path | None = field(default=None, repr=False, compare=False)
+    after_index: IndexDir | None = field(default=None, repr=False, compare=False)
 
     @property
     def has_changes(self) -> bool:
@@ -243,7 +244,7 @@ def run(
     events = list(islice(chain.from_iterable(mode.events() for mode in modes), options.max_events))
     labels = (request.before.label, request.after.label)
     summary = _summary(identifier, inputs, modes, options, created_at or timestamp(), labels)
-    return IndexDiff(identifier, inputs, summary, events, modes, request.repository)
+    return IndexDiff(identifier, inputs, summary, events, modes, request.repository, request.after.indexes.get("code"))
 
 
 def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:

@@ -102,7 +102,8 @@ def _labelled(stored: IndexDiff, request: DiffRequest) -> IndexDiff:
     """A stored diff under the names that were used this time: two tags may be one tree."""
     labels = {"from": request.before.label, "to": request.after.label}
     sides = {side: {**stored.summary[side], "label": label} for side, label in labels.items() if label is not None}
-    return replace(stored, summary=stored.summary | sides)
+    summary, index = stored.summary | sides, request.after.indexes.get("code")
+    return replace(stored, summary=summary, repository=request.repository, after_index=index)
 
 
 def _leak_check(request: DiffRequest, cache: CacheRoot) -> LeakCheck:

@@ -1,0 +1,461 @@
+"""Reviews of a diff: one verdict, then file after file by weight, with signatures and bodies side by side."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from base64 import b64encode
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from zlib import compress
+
+from driftline.codeindex._build.index_files import built_index
+from driftline.codeindex._build.languages import language_of
+from driftline.codeindex._diff.diff import IndexDiff
+from driftline.codeindex._diff.files import IndexEvent
+from driftline.codeindex._git import GitRepository
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.core import JsonObject
+
+_MARKDOWN_LINES = 60
+_MAX_BODIES = 1000
+_CONTEXT = 3
+_MOST_CALLERS = 3
+_MOST_NAMES = 300
+_INLINE_BYTES = 200_000  # larger pages hold their parts compressed, and open them on demand
+_EDGE_VERBS = {"edgesAdded": "added", "edgesRemoved": "removed"}
+_VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+# Source may hold escape sequences, which a terminal would obey.
+_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
+
+# What a change means, the weightiest first, and how a verdict says that there is nothing weightier.
+EFFECTS = {
+    "API": "API",
+    "behaviour": "behaviour",
+    "moved": "only moved",
+    "docs": "only docs",
+    "layout": "only layout",
+    "tests": "only tests",
+    "upkeep": "only CI and lock files",
+}
+_WEIGHTS = {"API": 100, "behaviour": 10, "moved": 2, "docs": 1, "layout": 1, "tests": 1, "upkeep": 1}
+_GROUPS = (
+    ("tests", re.compile(
+        r"(^|/)(tests?|__tests__|specs?|testdata|fixtures)/|(^|/)(test_[^/]*|conftest\.py)$|_test\.\w+$|\.(test|spec)\.\w+$"
+    )),
+    ("upkeep", re.compile(
+        r"(^|/)\.(github|gitlab|circleci|ci)/|(^|/)(Jenkinsfile|\.pre-commit-config\.yaml|\.gitlab-ci\.yml)$"
+        r"|(^|/)([\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml|go\.sum)$"
+    )),
+    ("docs", re.compile(r"(^|/)docs?/|\.(md|markdown|rst|adoc)$|(^|/)(LICENSE|CHANGELOG|AUTHORS)[^/]*$")),
+)  # fmt: skip
+_ORDER = ("code", "docs", "tests", "upkeep")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewFile:
+    """A changed file: which kind of file it is, and how much its changes weigh."""
+
+    path: str
+    group: str
+    weight: int
+    section: Section
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a diff means: a verdict, how many changes have which effect, and the files by weight, tests and CI last."""
+
+    verdict: str
+    counts: dict[str, int]
+    files: tuple[ReviewFile, ...]
+
+    @property
+    def line(self) -> str:
+        """The verdict with its counts, on one line."""
+        told = ", ".join(f"{count} {effect}" for effect, count in self.counts.items() if count)
+        number = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        return f"verdict: {self.verdict} ({told} in {number})" if told else f"verdict: {self.verdict}"
+
+    def to_dict(self) -> JsonObject:
+        """The review as plain data, without the events."""
+        files = [{"path": file.path, "group": file.group, "weight": file.weight} for file in self.files]
+        return {"verdict": self.verdict, "counts": self.counts, "files": files}
+
+
+def review(events: Iterable[IndexEvent]) -> Review:
+    """Judge what a diff changes, by the marks and kinds of its events."""
+    counts: Counter[str] = Counter()
+    found = []
+    listed = list(events)
+    sources = {event["before"]["file"] for event in listed if event["kind"] in ("chunk.moved", "chunk.renamed")}
+    for section in review_sections(listed):
+        group = _group(section.path)
+        effects = list(_effects(section, group, sources))
+        counts.update(effects)
+        found.append(ReviewFile(section.path, group, sum(_WEIGHTS[effect] for effect in effects), section))
+    found.sort(key=lambda file: (_ORDER.index(file.group), -file.weight, file.path))
+    strongest = next((effect for effect in EFFECTS if counts[effect]), None)
+    verdict = EFFECTS[strongest] if strongest else "nothing changed"
+    return Review(verdict, {effect: counts[effect] for effect in EFFECTS}, tuple(found))
+
+
+def _group(path: str) -> str:
+    return next((name for name, pattern in _GROUPS if pattern.search(path)), "code")
+
+
+def _effects(section: Section, group: str, sources: set[str]) -> Iterator[str]:
+    """The effect of each change in a file; a file without definitions counts as one."""
+    if group != "code":
+        yield from [group] * max(1, len(section.symbols))
+        return
+    for event in section.symbols:
+        changes, kind = set(event.get("changes") or ()), event["kind"].removeprefix("chunk.")
+        if kind == "modified" and changes == {"doc"}:
+            yield "docs"
+        elif event.get("public") and (kind in ("added", "removed", "renamed") or "signature" in changes):
+            yield "API"
+        elif kind in ("renamed", "moved") and not changes - {"doc"}:
+            yield "moved"
+        else:
+            yield "behaviour"
+    if not section.symbols:
+        yield _effect_of_file(section, sources)
+
+
+def _effect_of_file(section: Section, sources: set[str]) -> str:
+    """The effect of a change that no definition of a file shows."""
+    event = section.file_event or {}
+    if event.get("kind") == "file.renamed":
+        return "moved"
+    sides = [event.get(side) or {} for side in ("before", "after")]
+    is_read = language_of(section.path) is not None and not any(side.get("state") for side in sides)
+    if section.imports or not is_read or event.get("kind") != "file.modified":
+        return "behaviour"
+    return "moved" if section.path in sources else "layout"
+
+
+def callers(index: IndexDir | None, events: Iterable[IndexEvent]) -> dict[str, list[str]]:
+    """Who calls what lost its name or changed its signature, by the last name of the call."""
+    wanted = {
+        (event.get("before") or event)["name"].rpartition(".")[2]
+        for event in events
+        if event["kind"].startswith("chunk.") and event["chunkKind"] in ("function", "class")
+        if event["kind"] in ("chunk.removed", "chunk.renamed") or "signature" in event["changes"]
+    }
+    built = built_index(index) if index is not None and 0 < len(wanted) <= _MOST_NAMES else None
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in built.files if built is not None else ():
+        for chunk in built.chunks(row.file) if built is not None else ():
+            for _, callee in chunk.codeRelations.calls:
+                leaf = re.split(r"[.:>]", callee)[-1]
+                if leaf in wanted:
+                    found[leaf].append(f"{code(chunk.name or 'the module')} in {code(row.file)}")
+    return found
+
+
+def code(text: str) -> str:
+    """Inline code that survives backticks and line breaks."""
+    flat = " ".join(text.split())
+    return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
+
+
+class ReviewSource:
+    """The text of definitions on either side, from blobs that are fetched once; none without a repository."""
+
+    def __init__(self, events: Iterable[IndexEvent], repository: GitRepository | None = None) -> None:
+        self.blobs: dict[tuple[str, str], bytes] = {}
+        if repository is None:
+            return
+        listed = list(events)
+        hashes = _hashes(listed)
+        changed = [event for event in listed if _has_body(event)][:_MAX_BODIES]
+        wanted = {(side, event[side]["file"]) for event in changed for side in ("before", "after")} & hashes.keys()
+        keys = sorted(wanted)
+        contents = repository.contents([(hashes[key], key[1]) for key in keys])
+        self.blobs = {key: blob for key, blob in zip(keys, contents, strict=True) if blob is not None}
+
+    def text(self, event: IndexEvent, side: str) -> str | None:
+        """The complete lines of a definition."""
+        blob = self.blobs.get((side, event[side]["file"])) if side in event else None
+        if blob is None:
+            return None
+        place = event[side]["range"]
+        start = blob.rfind(b"\n", 0, place["start"]) + 1
+        return blob[start : place["end"]].decode("utf-8", "replace")
+
+
+def _has_body(event: IndexEvent) -> bool:
+    return event["kind"].startswith("chunk.") and "before" in event and "after" in event and event["name"] != ""
+
+
+def _hashes(events: Iterable[IndexEvent]) -> dict[tuple[str, str], str]:
+    """The blobs of the files that have events."""
+    found: dict[tuple[str, str], str] = {}
+    for event in events:
+        if event["kind"].startswith("file."):
+            sides: JsonObject = {side: event[side] for side in ("before", "after") if side in event}
+            found |= {(side, entry["file"]): entry["hash"] for side, entry in sides.items() if entry["hash"]}
+    return found
+
+
+@dataclass(slots=True)
+class Section:
+    """What happened to one file."""
+
+    path: str
+    file_event: IndexEvent | None = None
+    symbols: list[IndexEvent] = field(default_factory=list)
+    imports: list[IndexEvent] = field(default_factory=list)
+
+
+def review_sections(events: Sequence[IndexEvent]) -> list[Section]:
+    """The events by file, in their order."""
+    found: dict[str, Section] = {}
+    for event in events:
+        if "file" not in event:
+            continue
+        section = found.setdefault(event["file"], Section(event["file"]))
+        if event["kind"].startswith("file."):
+            section.file_event = event
+        elif event["kind"].startswith("chunk."):
+            section.symbols.append(event)
+        elif event["kind"].startswith("relation."):
+            section.imports.append(event)
+    return list(found.values())
+
+
+def review_markdown(result: IndexDiff, source: ReviewSource) -> str:
+    """The review for a pull request."""
+    events = list(result.events)
+    judged = review(events)
+    lines = [f"## {_title(result)}", "", f"**{judged.line}**", "", *(f"- {line}" for line in _count_lines(result)), ""]
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
+    if moves:
+        lines += ["### Renamed and moved", "", *map(_move_item, moves), ""]
+    called = callers(result.after_index, events)
+    for file in judged.files:
+        lines += [*_markdown_section(file.section, source, called), ""]
+    return "\n".join([*lines, *_cut_note(result)]).rstrip().translate(_CONTROLS)
+
+
+def _title(result: IndexDiff) -> str:
+    sides = (result.summary["from"], result.summary["to"])
+    before, after = (side.get("label") or side["ref"] for side in sides)
+    return f"Code changes {code(before)} → {code(after)}"
+
+
+def _count_lines(result: IndexDiff) -> Iterator[str]:
+    for mode, counts in result.summary["modesSummary"].items():
+        yield f"{mode}: files {count_text(counts['files'])}; definitions {count_text(counts['chunks'])}"
+        if counts["limits"]["chunkDiffSkipped"]:
+            yield f"{mode}: definitions were not compared everywhere ({counts['limits']['reason']})"
+
+
+def count_text(counts: dict[str, int]) -> str:
+    """Counts that are not zero."""
+    changed = [f"{count} {_EDGE_VERBS.get(kind, kind)}" for kind, count in counts.items() if count]
+    return ", ".join(changed) or "unchanged"
+
+
+def _cut_note(result: IndexDiff) -> list[str]:
+    return [f"… cut after {len(list(result.events))} events"] if result.summary["truncated"] else []
+
+
+def _move_item(event: IndexEvent) -> str:
+    before, after = event["before"], event["after"]
+    origin = f"{code(before['name'])} in {code(before['file'])}"
+    target = f"{code(after['name'])} in {code(after['file'])}"
+    also = f", with another {' and '.join(event['changes'])}" if event["changes"] else ""
+    return f"- {origin} → {target} (similarity {event['similarity']}{also})"
+
+
+def _called_by(event: IndexEvent, called: dict[str, list[str]]) -> Iterator[str]:
+    """The callers of a definition, by the name that it had; a call may mean another one of that name."""
+    found = called.get((event.get("before") or event)["name"].rpartition(".")[2], [])
+    if found and event["chunkKind"] in ("function", "class") and (event["changes"] or "after" not in event):
+        more = f" and {len(found) - _MOST_CALLERS} more" if len(found) > _MOST_CALLERS else ""
+        yield f"called by {', '.join(found[:_MOST_CALLERS])}{more}"
+
+
+def _markdown_section(section: Section, source: ReviewSource, called: dict[str, list[str]]) -> Iterator[str]:
+    event = section.file_event
+    what = event["kind"].removeprefix("file.") if event else "touched"
+    origin = f" from {code(event['beforeFile'])}" if event and what == "renamed" else ""
+    yield f"### {code(section.path)} ({what}{origin})"
+    yield ""
+    for symbol in section.symbols:
+        yield f"- {_headline(symbol)}"
+        yield from (f"  - {line}" for line in _called_by(symbol, called))
+        if symbol["kind"] == "chunk.modified" or symbol["changes"]:
+            yield from _markdown_change(symbol, source)
+    for edge in section.imports:
+        yield f"- {edge['kind'].removeprefix('relation.')} import {code(edge['to'])}"
+
+
+def _headline(event: IndexEvent) -> str:
+    """What happened to a definition, in one line."""
+    verb = _VERBS[event["kind"].removeprefix("chunk.")]
+    what = f" {' and '.join(event['changes'])} of" if event["kind"] == "chunk.modified" else ""
+    name = code(event["name"]) if event["name"] else "the module's own code"
+    kind = f" {event['chunkKind']}" if event["name"] else ""
+    public = ", public" if event["public"] else ""
+    return f"**{verb}**{what}{kind} {name}{public}"
+
+
+def _markdown_change(event: IndexEvent, source: ReviewSource) -> Iterator[str]:
+    before, after = source.text(event, "before"), source.text(event, "after")
+    if before is None or after is None:
+        before, after = event["before"]["signature"], event["after"]["signature"]
+    changed = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=_CONTEXT))[2:]
+    if not changed:
+        return
+    fence = "`" * max(3, *(len(run) + 1 for line in changed for run in re.findall(r"`+", line)), 3)
+    yield f"  {fence}diff"
+    yield from (f"  {line}" for line in changed[:_MARKDOWN_LINES] if not line.startswith("@@"))
+    if len(changed) > _MARKDOWN_LINES:
+        yield f"  … {len(changed) - _MARKDOWN_LINES} more lines"
+    yield f"  {fence}"
+
+
+def review_github(result: IndexDiff) -> Iterator[str]:
+    """Annotations of a GitHub workflow: one for each definition that changed for others, the verdict last."""
+    judged = review(result.events)
+    for file in judged.files:
+        for event in file.section.symbols:
+            if "after" in event and next(_effects(Section(file.path, None, [event]), file.group, set())) == "API":
+                place = f"file={_escaped(event['after']['file'], ',:')},line={event['after']['range']['startLine']}"
+                yield f"::notice {place},title=API::{_escaped(_headline(event).replace('**', '').replace('`', ''))}"
+    yield f"::notice title=Code changes::{_escaped(judged.line)}"
+
+
+def _escaped(value: str, more: str = "") -> str:
+    for sign in ("%", "\r", "\n", *more):
+        value = value.replace(sign, f"%{ord(sign):02X}")
+    return value
+
+
+def review_html(result: IndexDiff, source: ReviewSource) -> str:
+    """The review as one page, which loads nothing; parts of a large one are compressed, and opened on demand."""
+    events = list(result.events)
+    judged = review(events)
+    called = callers(result.after_index, events)
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
+    body = [f"<h1>{_inline(_title(result))}</h1>", f'<p class="verdict">{escape(judged.line)}</p>', "<ul>"]
+    body += [f"<li>{escape(line)}</li>" for line in _count_lines(result)]
+    body.append("</ul>")
+    groups = [name for name in _ORDER if any(file.group == name for file in judged.files)]
+    for name in groups:
+        body.append(f'<input type="checkbox" id="show-{name}" checked><label for="show-{name}">{name}</label>')
+    body += ["<nav><ol>", *(_html_entry(number, file) for number, file in enumerate(judged.files)), "</ol></nav>"]
+    if moves:
+        items = (f"<li>{_inline(_move_item(event)[2:])}</li>" for event in moves)
+        body += ["<details open><summary>Renamed and moved</summary><ul>", *items, "</ul></details>"]
+    parts = ["".join(_html_section(file.section, source, called)) for file in judged.files]
+    inside = sum(map(len, parts)) <= _INLINE_BYTES
+    body.append("<main>")
+    for number, (file, part) in enumerate(zip(judged.files, parts, strict=True)):
+        heading = next(_markdown_section(file.section, source, {})).removeprefix("### ")
+        is_open = " open" if inside and file.group == "code" else ""
+        body.append(f'<section class="{file.group}" id="f{number}"><details{is_open} data-part="{number}">')
+        body.append(f"<summary>{_inline(heading)}</summary><div>{part if inside else ''}</div></details></section>")
+    body.append("</main>")
+    body += [f"<p>{escape(note)}</p>" for note in _cut_note(result)]
+    if not inside:
+        packed = b64encode(compress(json.dumps(parts).encode("utf-8", "surrogatepass"), 9)).decode()
+        body += [
+            f'<script type="application/octet-stream" id="parts">{packed}</script>',
+            f"<script>{_OPEN_PARTS}</script>",
+        ]
+    style = files("driftline.codeindex").joinpath("review.css").read_text("utf-8")
+    title = escape(_title(result).replace("`", ""))
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
+    return "\n".join(["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *body, "</body></html>"])
+
+
+_OPEN_PARTS = """
+let parts;
+const packed = () => Uint8Array.from(atob(document.getElementById("parts").textContent), c => c.charCodeAt(0));
+const stream = () => new Blob([packed()]).stream().pipeThrough(new DecompressionStream("deflate"));
+addEventListener("toggle", async event => {
+  const place = event.target;
+  if (!place.open || !place.dataset.part || place.dataset.filled) return;
+  place.dataset.filled = "1";
+  parts ??= new Response(stream()).json();
+  place.lastElementChild.innerHTML = (await parts)[place.dataset.part];
+}, true);
+"""
+
+
+def _html_entry(number: int, file: ReviewFile) -> str:
+    many = len(file.section.symbols)
+    return f'<li class="{file.group}"><a href="#f{number}">{escape(file.path)}</a> {many}</li>'
+
+
+def _inline(markdown: str) -> str:
+    """Code and bold of one of our own lines as HTML."""
+    text = escape(markdown, quote=False)
+    text = re.sub(r"`` (.*?) ``|`(.*?)`", lambda found: f"<code>{found[1] or found[2]}</code>", text)
+    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text)
+
+
+def _html_section(section: Section, source: ReviewSource, called: dict[str, list[str]]) -> Iterator[str]:
+    for event in section.symbols:
+        kind = event["kind"].removeprefix("chunk.")
+        yield f'<details class="{kind}" open><summary>{_inline(_headline(event))}</summary>'
+        yield from (f"<p>{_inline(line)}</p>" for line in _called_by(event, called))
+        yield from _html_change(event, source)
+        yield "</details>"
+    for edge in section.imports:
+        yield f"<p>{_inline(edge['kind'].removeprefix('relation.') + ' import ' + code(edge['to']))}</p>"
+
+
+def _html_change(event: IndexEvent, source: ReviewSource) -> Iterator[str]:
+    sides = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
+    if not event["changes"]:
+        yield from (f"<pre>{escape(text)}</pre>" for text in dict.fromkeys(filter(None, sides)))
+        return
+    texts = [source.text(event, side) for side in ("before", "after")]
+    before, after = (text if text is not None else sides[place] for place, text in enumerate(texts))
+    yield "<table>"
+    yield from _rows(before.splitlines(), after.splitlines())
+    yield "</table>"
+
+
+def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        for tag, first, last, start, end in group:
+            height = max(last - first, end - start)
+            for row in range(height):
+                left = before[first + row] if first + row < last else None
+                right = after[start + row] if start + row < end else None
+                yield _row(tag, left, right)
+        yield '<tr class="gap"><td></td><td></td></tr>'
+
+
+def _row(tag: str, left: str | None, right: str | None) -> str:
+    if tag == "equal":
+        return f"<tr><td>{escape(left or '')}</td><td>{escape(right or '')}</td></tr>"
+    if left is None or right is None:
+        old = f'<td class="old">{escape(left)}</td>' if left is not None else "<td></td>"
+        new = f'<td class="new">{escape(right)}</td>' if right is not None else "<td></td>"
+        return f"<tr>{old}{new}</tr>"
+    old, new = _highlighted(left, right)
+    return f'<tr><td class="old">{old}</td><td class="new">{new}</td></tr>'
+
+
+def _highlighted(left: str, right: str) -> tuple[str, str]:
+    """Both lines with the words marked that differ."""
+    one, other = _WORDS.findall(left), _WORDS.findall(right)
+    sides: tuple[list[str], list[str]] = ([], [])
+    for tag, first, last, start, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        for words, out, name in ((one[first:last], sides[0], "del"), (other[start:end], sides[1], "ins")):
+            text = escape("".join(words))
+            out.append(text if tag == "equal" or not text else f"<{name}>{text}</{name}>")
+    return "".join(sides[0]), "".join(sides[1])
