@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 
 import apsw
 import pytest
@@ -13,6 +14,7 @@ from driftline.changesets._format.database import stored_tables
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import ChangesetError, InputError
+from support.processes import run_process
 
 PLAIN_KEYS = ["id INTEGER PRIMARY KEY", "k TEXT PRIMARY KEY NOT NULL", "k REAL PRIMARY KEY NOT NULL"]
 ODD_KEYS = [
@@ -116,8 +118,10 @@ def sqlite_diff(old, new):
     return session.changeset(), session.patchset()
 
 
-def test_bytes_are_sqlites_where_it_sees_every_difference(tmp_path):
-    for seed in range(40):
+@pytest.mark.parametrize("few", [0, 100, 1 << 12])
+def test_bytes_are_sqlites_where_it_sees_every_difference(tmp_path, monkeypatch, few):
+    monkeypatch.setattr("driftline.changesets._make.databases._FEW_ROWS", few)
+    for seed in range(few % 3, 40, 3):
         old, new = database_pair(tmp_path, seed, odd=False)
         changeset, patchset = sqlite_diff(old, new)
         found = diff(old, new)
@@ -149,7 +153,7 @@ def test_applying_a_diff_gives_the_new_content(tmp_path):
 
 @pytest.mark.parametrize("count", [127, 128, 129, 255, 256, 257])
 @pytest.mark.parametrize("kind", ["insert", "delete", "update", "null keys"])
-def test_the_hash_table_grows_as_sqlites(tmp_path, count, kind):
+def test_the_hash_table_grows_as_sqlites(tmp_path, monkeypatch, count, kind):
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     for path in (old, new):
         connection = apsw.Connection(str(path))
@@ -163,7 +167,22 @@ def test_the_hash_table_grows_as_sqlites(tmp_path, count, kind):
         if kind == "null keys" and path is new:
             connection.execute("DELETE FROM t WHERE k IS NULL; INSERT INTO t VALUES (NULL, 1)")
         connection.close()
-    assert bytes(diff(old, new).changes) == sqlite_diff(old, new)[0]
+    for few in (0, 1 << 12):
+        monkeypatch.setattr("driftline.changesets._make.databases._FEW_ROWS", few)
+        assert bytes(diff(old, new).changes) == sqlite_diff(old, new)[0]
+
+
+def test_a_small_diff_needs_no_columns(tmp_path):
+    """The columnar writer, NumPy and Arrow are not imported for a few rows."""
+    rows = "CREATE TABLE t (id INTEGER PRIMARY KEY, v)"
+    old, new = pair(tmp_path, [rows], [rows, "INSERT INTO t VALUES (1, 'a')"])
+    program = (
+        "import io, sys; from driftline.changesets import DiffSettings, diff_to; out = io.BytesIO(); "
+        f"diff_to(out, {str(old)!r}, {str(new)!r}, DiffSettings()); assert out.getvalue(); "
+        "sys.exit(', '.join({'numpy', 'pyarrow', 'polars'} & set(sys.modules)) or None)"
+    )
+    done = run_process([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def pair(tmp_path, old, new):

@@ -19,8 +19,8 @@ from driftline.changesets import (
     iterate,
     parse,
 )
-from driftline.changesets._format.changegroup import inverted, merged
 from driftline.errors import ChangesetError, InputError, OptionError
+from support.changegroup_reference import inverted, merged
 from support.random_work import SHAPES, work_of
 from support.sqlite_oracle import run_session
 

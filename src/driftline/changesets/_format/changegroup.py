@@ -1,4 +1,4 @@
-"""Merging and inverting as SQLite does: record by record, field by field, compared bytewise.
+"""Merging as SQLite does: record by record, field by field, compared bytewise.
 
 The hash table is the session's, but an existing entry is unlinked, merged with the new change and put at the head
 of its chain again, or dropped (changesets §2.2). SQLite's own streams do the same for whole files (`streams.py`); this
@@ -7,7 +7,7 @@ is for single operations, and the reference for the streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from driftline.changesets._format.encoding import (
     CHANGESET_MARKER,
@@ -25,20 +25,12 @@ from driftline.changesets._format.encoding import (
     decode_varint,
     folded,
 )
-from driftline.changesets._format.read import Header, RawRecord, decoded, raw_records, read_raw_record
-from driftline.changesets._format.table import Operation, Table, patchset_not_invertible
+from driftline.changesets._format.read import Header, RawRecord, decoded, read_raw_record
+from driftline.changesets._format.table import Operation, Table
 from driftline.errors import ChangesetError
 
 Fields = list[bytes]
 _Key = tuple[bytes, ...]
-
-
-def merged(files: Iterable[bytes]) -> bytes:
-    """One file that does what these files do one after the other."""
-    group = Group()
-    for data in files:
-        group.add_file(data)
-    return bytes(group)
 
 
 class Group:
@@ -46,7 +38,7 @@ class Group:
 
     def __init__(self) -> None:
         self._marker: int | None = None
-        self._tables: dict[str, _Entries] = {}
+        self._tables: dict[str, Entries] = {}
 
     def add(self, header: Header, record: RawRecord) -> None:
         """Merge one change."""
@@ -56,15 +48,10 @@ class Group:
         name = folded(header.table.name)
         entries = self._tables.get(name)
         if entries is None:
-            entries = self._tables[name] = _Entries(header.table, header.marker == PATCHSET_MARKER)
+            entries = self._tables[name] = Entries(header.table, header.marker == PATCHSET_MARKER)
         elif entries.table.key_flags != header.table.key_flags:
             raise other_shape(header.table)
         entries.add(record)
-
-    def add_file(self, data: bytes) -> None:
-        """Merge all changes of a file."""
-        for header, record in raw_records(data):
-            self.add(header, record)
 
     def __bytes__(self) -> bytes:
         marker = self._marker or CHANGESET_MARKER
@@ -94,7 +81,7 @@ def summed(first: Operation, second: Operation) -> Operation | None:
     return None if result is None else decoded(result, header)
 
 
-class _Entries:
+class Entries:
     """The changes of one table in a simulated hash table; dictionaries keep insertion order, so chains are dicts."""
 
     def __init__(self, table: Table, is_patchset: bool) -> None:
@@ -104,7 +91,8 @@ class _Entries:
         self._hashes: dict[_Key, int] = {}
 
     def add(self, record: RawRecord) -> None:
-        self._grow()
+        """Take a change in, merged with the one of its row."""
+        self.grow()
         key = self._merger.key(record)
         key_hash = self._hashes.get(key)
         if key_hash is None:
@@ -120,6 +108,7 @@ class _Entries:
             self._hashes[key] = key_hash
 
     def pieces(self, marker: int) -> Iterator[bytes]:
+        """The section, in the order of the hash table."""
         if self._hashes:
             yield self.table.header(marker)
         for chain in self._chains:
@@ -128,7 +117,8 @@ class _Entries:
                 yield from record.old or ()
                 yield from record.new or ()
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Double the hash table where it is half full, as every event does before it is looked at."""
         if len(self._hashes) < len(self._chains) // 2:
             return
         grown: list[dict[_Key, RawRecord]] = [{} for _ in range(2 * len(self._chains))]
@@ -235,32 +225,3 @@ def _hash_key(key: _Key) -> int:
 
 def _step(value: int, addend: int) -> int:
     return ((value << 3) ^ value ^ addend) & HASH_MASK
-
-
-def inverted(data: bytes) -> bytes:
-    """The changeset that undoes this one (changesets §3.3)."""
-    return b"".join(_inverted_pieces(data))
-
-
-def _inverted_pieces(data: bytes) -> Iterator[bytes]:
-    current: Header | None = None
-    for header, record in raw_records(data):
-        if header.marker == PATCHSET_MARKER:
-            raise patchset_not_invertible()
-        if header is not current:
-            current = header
-            yield header.table.header(CHANGESET_MARKER)
-        yield from _inverted_record(header, record)
-
-
-def _inverted_record(header: Header, record: RawRecord) -> Iterator[bytes]:
-    if record.kind != UPDATE:
-        yield bytes([INSERT if record.kind == DELETE else DELETE, record.indirect])
-        yield from record.old or record.new or ()
-        return
-    assert record.old is not None
-    assert record.new is not None
-    flags = header.table.key_flags
-    yield bytes([UPDATE, record.indirect])
-    yield from (old if flag else new for old, new, flag in zip(record.old, record.new, flags, strict=True))
-    yield from (ENCODED_UNDEFINED if flag else old for old, flag in zip(record.old, flags, strict=True))

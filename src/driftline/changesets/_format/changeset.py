@@ -114,7 +114,8 @@ class ChangeFile:
             self._known += self._named_tables()
             group = Group()
             for part in (self._closed_bytes(), b"".join(self._session_pieces())):
-                group.add_file(part)
+                for header, record in raw_records(part):
+                    group.add(header, record)
             self._closed, self._group = b"", group
             self._logs, self._log_of = {}, {}
         return self._group

@@ -11,15 +11,14 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import apsw
 
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
+from driftline.changesets._format.changegroup import Entries
 from driftline.changesets._format.database import (
     REGISTER,
     STAT1,
@@ -30,10 +29,11 @@ from driftline.changesets._format.database import (
     shape_differences,
     stored_tables,
 )
-from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
+from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, UNDEFINED, Row, folded
+from driftline.changesets._format.read import Header, read_raw_record
 from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import Column, Operation, Table
-from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
+from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
 from driftline.core import DiffMembers, StrPath, write_all
 from driftline.errors import ChangesetError, OptionError
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from driftline.changesets._make.sections import Spool
 
 _CHUNK_ROWS = 1 << 14
+_FEW_ROWS = 1 << 12
+_Event = tuple[Row | None, Row | None]  # a row before and after
 _COPY_BYTES = 1 << 20
 _SHOWN_NAMES = 5
 _UNTOUCHED = "differs; changes of rows do not touch it"
@@ -302,8 +304,6 @@ class _Comparison:
         """Compare all tables, or those that are wanted, except those to skip."""
         wanted = None if self._settings.tables is None else named(self._settings.tables)
         skip = named(self._settings.skip)
-        # Records are encoded in columns; NumPy and Arrow are imported while SQLite looks for the first rows.
-        Thread(target=import_module, args=("driftline.changesets._make.sections",)).start()
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
         check_names(self._settings, known)
         names = None if wanted is None else set(map(folded, wanted))
@@ -410,17 +410,22 @@ class _Comparison:
 
 
 class _Feed:
-    """Gives events to a spool in chunks, without those that have NULL in their key."""
+    """Gives events to a writer of sections, without those that have NULL in their key.
+
+    A few thousand events are encoded one by one; the columnar writer, which takes more time to import than they take,
+    is for the others.
+    """
 
     def __init__(self, table: Table, marker: int, stack: ExitStack, *, may_have_null_keys: bool) -> None:
         self._table = table
         self._marker = marker
         self._stack = stack
+        self._few: list[_Event] = []
         self._spool: Spool | None = None
         self._may_have_null_keys = may_have_null_keys
         self._ends_with_null_key = False
 
-    def add(self, events: Iterable[tuple[Row | None, Row | None]]) -> int:
+    def add(self, events: Iterable[_Event]) -> int:
         """Take the events in; how many there are."""
         count = 0
         rest = iter(events)
@@ -430,16 +435,39 @@ class _Feed:
                 # Rows without a whole key are no changes, but SQLite's hash table sees them pass.
                 self._ends_with_null_key = has_null[-1]
                 chunk = [event for event, is_null in zip(chunk, has_null, strict=True) if not is_null]
-            self._encode(chunk)
             count += len(chunk)
+            if self._spool is None and len(self._few) + len(chunk) <= _FEW_ROWS:
+                self._few += chunk
+            else:
+                self._encode([*self._few, *chunk])
+                self._few = []
         return count
 
     def write_to(self, out: IO[bytes]) -> None:
         """Write the section, if there is any; for SQLite's own diff an update is one event (changesets §5.2)."""
         if self._spool is not None:
+            self._encode(self._few)
             self._spool.write_to(out, event_after_last_key=self._ends_with_null_key)
+        elif self._few:
+            records = Entries(self._table, self._marker == PATCHSET_MARKER)
+            header = Header(self._marker, self._table, 0)
+            for event in self._few:
+                encoded = self._operation(*event).encode(patchset=self._marker == PATCHSET_MARKER)
+                records.add(read_raw_record(encoded, 0, header)[0])
+            if self._ends_with_null_key:
+                records.grow()
+            for piece in records.pieces(self._marker):
+                out.write(piece)
 
-    def _encode(self, chunk: list[tuple[Row | None, Row | None]]) -> None:
+    def _operation(self, before: Row | None, after: Row | None) -> Operation:
+        if before is None or after is None:
+            return Operation(self._table, "insert" if before is None else "delete", before, after)
+        new = tuple(map(if_changed, before, after))
+        flags = self._table.key_flags
+        old = tuple(b if flag or n is not UNDEFINED else n for b, n, flag in zip(before, new, flags, strict=True))
+        return Operation(self._table, "update", old, new)
+
+    def _encode(self, chunk: list[_Event]) -> None:
         from driftline.changesets._format.session import EventLog
         from driftline.changesets._make.sections import Spool
 

@@ -77,7 +77,7 @@ class TablePair:
             if self._has_whole_key(row):
                 yield row, None
         for old, new in self.changed():
-            yield old, tuple(map(_if_changed, old, new))
+            yield old, tuple(map(if_changed, old, new))
         for row in self.only_in(NEW):
             if self._has_whole_key(row):
                 yield None, row
@@ -241,7 +241,8 @@ def _copy_plainly(connection: apsw.Connection, side: str, stored: StoredTable) -
     connection.execute(f"INSERT INTO temp.{side} ({names}) SELECT {names} FROM {side}.{quoted(stored.name)}")  # noqa: S608
 
 
-def _if_changed(old: Field, new: Field) -> Field:
+def if_changed(old: Field, new: Field) -> Field:
+    """The new value, or `UNDEFINED` where the old one is the same."""
     return UNDEFINED if type(old) is type(new) and old == new else new
 
 
