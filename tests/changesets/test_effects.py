@@ -148,3 +148,32 @@ def test_a_full_disk_is_told_as_one(tmp_path, in_transaction):
     with pytest.raises(StorageError, match="disk is full"):
         apply(diff(tmp_path / "old.db", new).changes, connection)
     assert connection.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+
+
+# A table with a spatial index, as in a GeoPackage: triggers keep an R-tree, with functions that only GDAL has.
+FEATURES = [
+    "CREATE TABLE f (fid INTEGER PRIMARY KEY, geom BLOB)",
+    "CREATE VIRTUAL TABLE rtree_f_geom USING rtree(id, minx, maxx, miny, maxy)",
+    "CREATE TRIGGER rtree_f_geom_insert AFTER INSERT ON f WHEN ST_IsEmpty(NEW.geom) BEGIN "
+    "INSERT OR REPLACE INTO rtree_f_geom VALUES (NEW.fid, ST_MinX(NEW.geom), 2, 3, 4); END",
+    "INSERT INTO f VALUES (1, x'01'), (2, x'02')",
+]
+
+
+def test_a_spatial_index_follows_its_table(tmp_path):
+    old, new = both(tmp_path, FEATURES, "DELETE FROM rtree_f_geom WHERE id = 1", "INSERT INTO f VALUES (3, x'03')")
+    with pytest.raises(ChangesetError) as caught:
+        diff(old, new)
+    assert all("--format sql" in problem.text for problem in caught.value.problems)
+    script, shadow = tmp_path / "change.sql", tmp_path / "shadow.bin"
+    by_script = tmp_path / "script.db"
+    by_script.write_bytes(old.read_bytes())
+    assert run(driftline, ["changeset", "diff", str(old), str(new), "-o", str(script)]) == 1
+    assert run(driftline, ["changeset", "diff", str(old), str(new), "--shadow", "-o", str(shadow)]) == 1
+    apsw.Connection(str(by_script)).execute(script.read_text()).fetchall()
+    assert run(driftline, ["changeset", "apply", str(shadow), str(old), "--as-recorded"]) == 0
+    for path in (by_script, old):
+        connection = apsw.Connection(str(path))
+        assert connection.execute("SELECT rtreecheck('rtree_f_geom')").fetchall() == [("ok",)]
+        assert connection.execute("SELECT id FROM rtree_f_geom WHERE minx < 9 ORDER BY id").fetchall() == [(2,), (3,)]
+        assert connection.execute("SELECT fid FROM f").fetchall() == [(1,), (2,), (3,)]
