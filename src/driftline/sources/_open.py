@@ -9,7 +9,6 @@ import re
 import stat
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import xxhash
@@ -296,11 +295,10 @@ def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Loca
 
 def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Location) -> Location:
     # Without an option the suffix decides the delimiter, so the empty file has the same one.
-    is_tabbed = options.delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
-    delimiter = "\t" if is_tabbed else "," if options.delimiter in (None, "auto") else options.delimiter
-    target = folder / ("nothing.tsv" if is_tabbed else "nothing.csv")
+    delimiter = options.delimiter_of(given)
+    target = folder / ("nothing.tsv" if options.delimiter is None and delimiter == "\t" else "nothing.csv")
     with text_into(target, options.encoding) as out:
-        writer = csv.writer(out, delimiter=delimiter or ",", lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(header)
     return target
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 
 from driftline.core import Workspace, explain_os_error
 from driftline.errors import DriftlineError, InputError, TableError
-from driftline.sources._addresses import InputFile
+from driftline.sources._addresses import InputFile, known_suffix
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from driftline.sources._csv.strict import TextTable
 
+AUTO = "auto"  # the delimiter is found in the first line
 FileFingerprint = Callable[[InputFile], str]
 _MAX_DIGITS = 38
 RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
@@ -46,6 +47,12 @@ class ReadOptions:
     rename_columns: bool = False
     ragged: Literal["error", "pad", "skip"] = "error"
     skip_blank_lines: bool = False
+
+    def delimiter_of(self, name: str) -> str:
+        """The delimiter: the one that was given, else a tab for .tsv and .tab and a comma for other files."""
+        if self.delimiter is not None and self.delimiter != AUTO:
+            return self.delimiter
+        return "\t" if known_suffix(name) in (".tsv", ".tab") else ","
 
 
 @dataclass(frozen=True, slots=True)

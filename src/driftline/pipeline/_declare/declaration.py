@@ -286,12 +286,6 @@ def shapes_of(
     return found
 
 
-def header_of(given: str, options: ReadOptions) -> tuple[str, ...]:
-    """The columns that a snapshot has itself."""
-    with Workspace() as workspace:
-        return open_source(given, workspace, options).header("B")
-
-
 def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, name: str) -> str:
     """The snapshot in its shape: itself, or a copy in `folder`; a column that it lacks is empty or null."""
     with Workspace() as workspace:
@@ -320,10 +314,8 @@ def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Locat
     assert records is not None, "text has a strict reader"
     header = next(records)
     places = [header.index(name) if name in header else None for name in shape.columns]
-    usual = "\t" if target.suffix in (".tsv", ".tab") else ","
-    delimiter = usual if options.delimiter in (None, "auto") else options.delimiter or usual
     with text_into(target, options.encoding) as out:
-        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        writer = csv.writer(out, delimiter=options.delimiter_of(target.name), lineterminator="\n")
         writer.writerow(shape.columns)
         for record in records:
             if len(record) != len(header):

@@ -142,7 +142,7 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         mode=section.choice("mode", "keyed", MODES) if "mode" in section else section.text("mode"),
         header_mode=section.choice("header_mode", "strict", HEADER_MODES),
         ignore_row_order=section.flag("ignore_row_order"),
-        delimiter=_delimiter(section.text("delimiter")),
+        delimiter=_delimiter(section),
         changes=_changes(section),
         columns=_columns(section),
         schema_policy=SchemaPolicy(
@@ -213,8 +213,9 @@ def _required_path(section: Section, key: str) -> str:
     return _path(section, key) or ""
 
 
-def _delimiter(text: str | None) -> str | None:
-    return "\t" if text in ("tab", "\\t") else text
+def _delimiter(section: Section) -> str | None:
+    given = section.text("delimiter")
+    return _checked(section, "delimiter", lambda: check_options(delimiter=given).reading("B").delimiter)
 
 
 def _columns(section: Section) -> dict[str, ColumnType]:

@@ -24,12 +24,12 @@ from driftline.lake import (
     plan_loads,
     reload,
 )
-from driftline.pipeline._declare.declaration import Shape, StateTarget, header_of, reshaped
+from driftline.pipeline._declare.declaration import Shape, StateTarget, reshaped
 from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_day, start_of_day
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
-from driftline.sources import declared_numbers, has_text_cells, write_empty_like
+from driftline.sources import declared_numbers, has_text_cells, header_of, write_empty_like
 
 _NONE = (parse_threshold("different > 0"),)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
-from driftline.sources._addresses import Address, InputFile, known_suffix
+from driftline.sources._addresses import Address, InputFile
 from driftline.sources._csv.strict import (
     UTF_8,
     CsvReading,
@@ -25,6 +25,7 @@ from driftline.sources._csv.strict import (
     stream_records,
 )
 from driftline.sources._source import (
+    AUTO,
     FileFingerprint,
     Opening,
     SplitSide,
@@ -38,16 +39,14 @@ if TYPE_CHECKING:
 
     from driftline.sources._csv.splits import ByteRange
 
-_TAB_SUFFIXES = (".tsv", ".tab")
-_AUTO = "auto"
 _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
 
 def open_input(address: Address, opening: Opening) -> CsvSource:
     """Its files and options; a tab is the delimiter of .tsv and .tab."""
     options, first = opening.options, opening.files[0]
-    delimiter = options.delimiter or ("\t" if known_suffix(first.name) in _TAB_SUFFIXES else ",")
-    if delimiter == _AUTO:
+    delimiter = options.delimiter_of(first.name)
+    if options.delimiter == AUTO:
         delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
     reading = CsvReading(
         delimiter,
