@@ -47,6 +47,8 @@ class ReadOptions:
     rename_columns: bool = False
     ragged: Literal["error", "pad", "skip"] = "error"
     skip_blank_lines: bool = False
+    skip_lines: int = 0  # above the header
+    comment: str | None = None  # lines that start with it are left out
 
     def delimiter_of(self, name: str) -> str:
         """The delimiter: the one that was given, else a tab for .tsv and .tab and a comma for other files."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         assert_equal as assert_equal,
         diff as diff,
     )
+    from driftline.tables._auto import as_flags as as_flags, reading_of as reading_of
     from driftline.tables._engines import (
         TableDiffJob as TableDiffJob,
         TableInput as TableInput,
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from driftline.tables._explain import (
         explain_plan as explain_plan,
         heading_of as heading_of,
-        hint_for as hint_for,
         key_candidates as key_candidates,
+        remedy as remedy,
         report_settings as report_settings,
     )
     from driftline.tables._merge import Merged as Merged, merge as merge

@@ -5,17 +5,18 @@ from __future__ import annotations
 import html
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
 from driftline.core import SHOWN_CHANGES, DiffMembers, StrPath, Tracker, atomic_write, exact_loads, no_progress
+from driftline.errors import DriftlineError
 from driftline.sinks import Title, cell_text, find_format, format_for, packed, settings_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
-from driftline.tables._explain import heading_of, identity, report_settings
+from driftline.tables._explain import heading_of, identity, remedy, report_settings
 from driftline.tables._options import DiffRules, check_options
 from driftline.tables._profile import Profile
 
@@ -37,11 +38,14 @@ def diff(
     memory: int | None = None,
     master: str | None = None,
     tracker: Tracker | None = None,
+    auto: bool | Literal["rules"] = False,
     **rules: Unpack[DiffRules],
 ) -> TableDiff:
     """Compare two tables and return what was added, removed and changed; the rules are those of `driftline diff`.
 
     A side is a path or address, or a table: an object of pandas, Polars, Arrow or DuckDB, a list of dicts, a cursor.
+    With `auto` it is chosen how files are read, and the key where none is given; the result has these options as
+    `chosen`. `auto="rules"` also takes the rules that the profile of the changes suggests.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -50,13 +54,28 @@ def diff(
     >>> [event["type"] for event in diff(folder / "a.csv", folder / "b.csv", key=["id"])]
     ['schema', 'changed', 'stats']
     """
-    options = check_options(**rules)
+    given: dict[str, Any] = {name: value for name, value in rules.items() if value is not None}
+    from driftline.tables._auto import reading_of, suggested_rules
+
+    chosen = reading_of(a, b, given) if auto else {}
     tracker = tracker or no_progress()
-    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker, profile=True, kept=[])
-    chosen, _ = choose_engine(engine, job)
-    stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
-    stats = find_engine(chosen)(job, stream.write)
-    return TableDiff(cast(BinaryIO, stream), stats, job)
+
+    def run(added: Mapping[str, Any]) -> TableDiff:
+        options = check_options(**{**given, **added})
+        job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker, profile=True, kept=[])
+        name, _ = choose_engine(engine, job)
+        stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
+        try:
+            stats = find_engine(name)(job, stream.write)
+        except DriftlineError as error:
+            words = None if auto else remedy(error, job, given, in_python=True)
+            if words is not None:
+                error.add_note(words)
+            raise
+        return TableDiff(cast(BinaryIO, stream), stats, job, dict(added))
+
+    result = run(chosen)
+    return run({**chosen, **suggested_rules(result.profile(), given)}) if auto == "rules" and result else result
 
 
 def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
@@ -96,7 +115,10 @@ class TableDiff(DiffMembers):
     one. A large result is stored in a temporary file, which is removed with the object or by `close`.
     """
 
-    def __init__(self, stream: BinaryIO, stats: Stats, job: TableDiffJob) -> None:
+    def __init__(
+        self, stream: BinaryIO, stats: Stats, job: TableDiffJob, chosen: Mapping[str, Any] | None = None
+    ) -> None:
+        self.chosen = dict(chosen or {})  # options that `auto` took
         self._stream = stream
         self._reading = Lock()
         self._counts = stats

@@ -375,7 +375,7 @@ def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
         return "the same columns in another order: --header-mode sorted takes that"
     parts = [f"only in {side}: {_listed(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
     remedy = "--header-mode common compares the columns that both have"
-    if only_a and only_b:
+    if only_a and only_b and min(len(a), len(b)) > 1:
         remedy += f", --rename {_shown(only_a[0])}={_shown(only_b[0])} takes one for the other"
     if any(map(_looks_like_data, (*only_a, *only_b))):
         remedy += ", --no-header takes files without a header line"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from driftline.core import Workspace
@@ -117,6 +117,8 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "duplicate_columns": _said("duplicate columns"),
     "ragged": _said("ragged rows"),
     "skip_blank_lines": _said("skip blank lines"),
+    "skip_lines": _by_side("skip lines"),
+    "comment": _said("comment lines"),
     "rename": _by_column("rename", lambda new: f"→ {new}"),
     "ignore": _listed("ignore"),
     "only": _listed("only"),
@@ -212,6 +214,22 @@ def key_candidates(job: TableDiffJob) -> list[str]:
 
 def _identifies(cells: list[str] | None) -> bool:
     return cells is not None and len(set(cells)) == len(cells) and all(cells)
+
+
+def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *, in_python: bool) -> str | None:
+    """What helps against an error: options for such errors, and those that were found to read this very pair."""
+    from driftline.tables._auto import as_arguments, as_flags, fixes
+
+    found = fixes(error, job, given) if error.code in _READING_ERRORS else None
+    shown = found and (as_arguments(found) if in_python else " ".join(as_flags(found)))
+    words = [None if in_python else hint_for(error, job.options), shown and f"this pair is read with {shown}"]
+    return "; ".join(filter(None, words)) or None
+
+
+_READING_ERRORS = (
+    "invalid_encoding", "csv_parse_error", "row_width_mismatch", "header_mismatch", "missing_key_column", "empty_file",
+    "duplicate_column_name", "duplicate_key", "missing_key_value",
+)  # fmt: skip
 
 
 def hint_for(error: DriftlineError, options: TableOptions) -> str | None:

@@ -135,6 +135,20 @@ def parse_delimiter(value: object) -> str:
     return value
 
 
+def count(value: object) -> int:
+    """A number of lines."""
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise ValueError(f"{value!r} is no number of lines")
+    return int(str(value))
+
+
+def mark(value: object) -> str:
+    """The text with which some lines start."""
+    if not isinstance(value, str) or not value or value.startswith('"') or not value.isprintable():
+        raise ValueError(f"{value!r} is no text that a line starts with")
+    return value
+
+
 def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
     """Steps for each column, in their fixed order."""
     return tuple((name, _steps(name, given)) for name, given in pairs(value))
@@ -260,6 +274,17 @@ class TableOptions:
     )
     ragged: Ragged = _choice(Ragged, "What to do about CSV rows that are shorter or longer than the header.")
     skip_blank_lines: bool = _option(False, "flag", "Leave blank lines of CSV files out.")
+    skip_lines: tuple[int, int] = _option(
+        (0, 0),
+        "text",
+        "Lines above the header of CSV files, such as a title.",
+        metavar="N",
+        check=count,
+        each_side=True,
+    )
+    comment: str | None = _option(
+        None, "text", "Leave lines of CSV files out that start with this, such as #.", metavar="TEXT", check=mark
+    )
 
     rename: tuple[tuple[str, str], ...] = _option(
         (), "pairs", "A's column OLD is called NEW in B; may be repeated.", metavar="OLD=NEW", check=renames
@@ -343,6 +368,8 @@ class TableOptions:
             rename_columns=self.duplicate_columns == "rename",
             ragged=self.ragged,
             skip_blank_lines=self.skip_blank_lines,
+            skip_lines=self.skip_lines[at],
+            comment=self.comment,
         )
 
 
@@ -382,6 +409,10 @@ class ReadingRules(TypedDict, total=False):
     duplicate_columns: DuplicateColumns
     ragged: Ragged
     skip_blank_lines: bool
+    skip_lines: int
+    skip_lines_a: int
+    skip_lines_b: int
+    comment: str | None
 
 
 class DiffRules(FrameRules, ReadingRules, total=False):

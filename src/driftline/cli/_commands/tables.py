@@ -50,7 +50,16 @@ if TYPE_CHECKING:
 
 _SIDES = ("a", "b")
 _FOR_PEOPLE = ("terminal", "summary", "markdown", "html")  # formats that say the kind of change
-_READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
+_READING = (
+    "encoding",
+    "delimiter",
+    "no_header",
+    "duplicate_columns",
+    "ragged",
+    "skip_blank_lines",
+    "skip_lines",
+    "comment",
+)
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 
 
@@ -132,14 +141,14 @@ def given_options(
 
 
 @contextmanager
-def naming_remedies(options: TableOptions) -> Iterator[None]:
-    """Say behind an error which option takes such a file."""
+def naming_remedies(job: TableDiffJob, given: dict[str, Any]) -> Iterator[None]:
+    """Say behind an error which options take such files."""
     try:
         yield
     except DriftlineError as error:
-        from driftline.tables import hint_for
+        from driftline.tables import remedy
 
-        words = hint_for(error, options)
+        words = remedy(error, job, given, in_python=False)
         if words is not None:
             error.message = f"{error.message}; {words}"
         raise
@@ -291,6 +300,14 @@ _SECTIONS = {
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")
 @click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
+@click.option(
+    "--auto",
+    is_flag=False,
+    flag_value="reading",
+    type=click.Choice(["reading", "rules"]),
+    help="Choose how files are read, and the key where none is given, and say it as options; --auto=rules also takes "
+    "rules that make frequent changes equal. Write it behind A and B.",
+)
 @click.option("--explain", is_flag=True, help="Say what would be compared and how, without doing it.")
 @click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
 def diff(
@@ -305,6 +322,7 @@ def diff(
     memory: str | None,
     progress: bool | None,
     explain: bool,
+    auto: str | None,
     engine: str,
     master: str | None,
     **rules: Any,
@@ -313,7 +331,10 @@ def diff(
     from driftline.tables import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
-    options = check_options(**given_options(**rules, path=b))
+    given = given_options(**rules, path=b)
+    if auto is not None:
+        given |= _chosen(a, b, given, with_rules=auto == "rules")
+    options = check_options(**given)
     if output is None and format_name is None and sys.stdout.isatty():
         format_name = "terminal"
     format_name = format_for(output, format_name)
@@ -321,8 +342,9 @@ def diff(
     settings = _changeset_settings(format_name, table, column_types, limit)
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
-    with naming_remedies(options), progress_bar(show=progress) as tracker:
-        job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
+    job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master)
+    with naming_remedies(job, given), progress_bar(show=progress) as tracker:
+        job = replace(job, tracker=tracker)
         if explain:
             return _explain(job, engine)
         name = tell_choice(engine, choose_engine(engine, job))
@@ -337,6 +359,16 @@ def diff(
     if options.fail_if:
         return _say_exceeded(options, stats)
     return DIFFERENT if stats.any_difference else SAME
+
+
+def _chosen(a: str, b: str, given: dict[str, Any], *, with_rules: bool) -> dict[str, Any]:
+    """The options that are taken for these inputs, each said in a line."""
+    from driftline.tables import as_flags, diff as diff_tables, reading_of
+
+    chosen = diff_tables(a, b, auto="rules", **given).chosen if with_rules else reading_of(a, b, given)
+    for flag in as_flags(chosen):
+        click.echo(f"auto: {flag}", err=True)
+    return chosen
 
 
 def _explain(job: TableDiffJob, engine: str) -> int:

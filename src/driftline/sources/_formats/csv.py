@@ -6,6 +6,7 @@ which every field is quoted, and that is split (tables §2).
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
+from driftline.errors import TableError
 from driftline.sources._addresses import Address, InputFile
 from driftline.sources._csv.strict import (
     UTF_8,
@@ -28,6 +30,7 @@ from driftline.sources._source import (
     AUTO,
     FileFingerprint,
     Opening,
+    ReadOptions,
     SplitSide,
     fingerprint_of_files,
     part_mismatch,
@@ -44,7 +47,10 @@ _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
 def open_input(address: Address, opening: Opening) -> CsvSource:
     """Its files and options; a tab is the delimiter of .tsv and .tab."""
-    options, first = opening.options, opening.files[0]
+    options, files = opening.options, opening.files
+    if options.skip_lines or options.comment:
+        files = tuple(_without_lines(file, options, opening.workspace) for file in files)
+    first = files[0]
     delimiter = options.delimiter_of(first.name)
     if options.delimiter == AUTO:
         delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
@@ -56,7 +62,28 @@ def open_input(address: Address, opening: Opening) -> CsvSource:
         options.ragged,
         options.skip_blank_lines,
     )
-    return CsvSource(opening.files, reading)
+    return CsvSource(files, reading)
+
+
+def _without_lines(file: InputFile, options: ReadOptions, workspace: Workspace) -> InputFile:
+    """A copy without the lines above the header and those of comments; numbers of rows count from what is left."""
+    target = workspace.new_file("lines.csv")
+    mark, inside = options.comment, False
+    with (
+        io_errors(file.name),
+        io.TextIOWrapper(file.open(), options.encoding, newline="") as text,
+        open(target, "w", encoding=options.encoding, newline="") as out,
+    ):
+        try:
+            for line in islice(text, options.skip_lines, None):
+                if inside or not mark or not line.startswith(mark):
+                    out.write(line)
+                    inside ^= line.count('"') % 2 == 1
+        except UnicodeDecodeError as error:
+            raise TableError(
+                f"{file.name} is not {options.encoding}: {error.reason}", code="invalid_encoding"
+            ) from None
+    return InputFile.of(target, file.name)
 
 
 @reads_input

@@ -1,0 +1,107 @@
+"""What `--auto` chooses, and what errors name: options that were tried on this very pair."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import driftline as dl
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline
+
+PAIRS: dict[str, tuple[bytes, bytes, dict]] = {
+    "semicolons": (b"id;v\n1;a\n2;b\n", b"id;v\n1;a\n2;c\n", {"delimiter": ";", "key_columns": ["id"]}),
+    "carets": (b"id^v\n1^a\n2^b\n", b"id^v\n1^a\n2^c\n", {"delimiter": "^", "key_columns": ["id"]}),
+    "one side tabs": (b"id\tv\n1\ta\n2\tb\n", b"id,v\n1,a\n2,c\n", {"delimiter_a": "\t", "key_columns": ["id"]}),
+    "windows": (b"id,v\n1,\xe9\n2,b\n", b"id,v\n1,\xe9\n2,c\n", {"encoding": "cp1252", "key_columns": ["id"]}),
+    "utf-16": (
+        "id,v\n1,a\n2,b\n".encode("utf-16"), b"id,v\n1,a\n2,c\n", {"encoding_a": "utf-16", "key_columns": ["id"]}
+    ),
+    "comments": (b"# x\n# y, z\nid,v\n1,a\n2,b\n", b"id,v\n1,a\n2,c\n", {"comment": "#", "key_columns": ["id"]}),
+    "a title": (
+        b"Report\n\nid,v\n1,a\n2,b\n", b"Report,\nid,v\n1,a\n2,c\n",
+        {"skip_lines_a": 2, "skip_lines_b": 1, "key_columns": ["id"]},
+    ),
+    "no header": (b"7,a\n8,b\n", b"7,a\n8,c\n", {"no_header": True, "key_columns": ["c1"]}),
+    "two columns": (
+        b"day,city,n\n1,x,5\n1,y,5\n2,x,5\n", b"day,city,n\n1,x,5\n1,y,6\n2,x,5\n", {"key_columns": ["day", "city"]}
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], dict]:
+    old, new, options = PAIRS[request.param]
+    (tmp_path / "a.csv").write_bytes(old)
+    (tmp_path / "b.csv").write_bytes(new)
+    return [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], options
+
+
+def test_auto_chooses_the_reading_and_the_key(pair: tuple[list[str], dict]) -> None:
+    files, options = pair
+    result = dl.diff(*files, auto=True)
+    assert result.chosen == options
+    assert result.counts == {"added": 0, "removed": 0, "changed": 1, "unchanged": result.counts["unchanged"]}
+    assert list(dl.diff(*files, **options).lines()) == list(result.lines())
+
+
+def test_what_auto_says_gives_the_same_bytes(
+    pair: tuple[list[str], dict], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files, _ = pair
+    assert run(driftline, ["diff", *files, "--auto", "-o", str(tmp_path / "auto.jsonl")]) == 1
+    said = [line.removeprefix("auto: ") for line in capfd.readouterr().err.splitlines() if line.startswith("auto: ")]
+    given = [word for line in said for word in shlex.split(line)]
+    assert run(driftline, ["diff", *files, *given, "-o", str(tmp_path / "given.jsonl")]) == 1
+    assert (tmp_path / "auto.jsonl").read_bytes() == (tmp_path / "given.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        *[pair[:2] for name, pair in PAIRS.items() if name != "two columns"],
+        (b"id,v\n1,a\n2\n", b"v,id\na,1\n"),
+        (b"id,v\n1,a\n1,b\n", b"id,v,w\n1,a,x\n"),
+        (b"id,v,v\n,a,b\n", b"id,v,v\n1,a,c\n"),
+    ],
+)  # fmt: skip
+def test_errors_end_with_options_that_read_this_pair(
+    old: bytes, new: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_bytes(old)
+    (tmp_path / "b.csv").write_bytes(new)
+    command = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert run(driftline, [*command, "--key", "id"]) == 2
+    words = capfd.readouterr().err.strip().rpartition("this pair is read with ")[2]
+    key = [] if "--key" in words else ["--key", "id"]
+    assert run(driftline, [*command, *key, *shlex.split(words)]) in (0, 1)
+    with pytest.raises(dl.DriftlineError) as raised:
+        dl.diff(*command[1:], key="id")
+    (note,) = raised.value.__notes__
+    arguments = eval(f"dict({note.removeprefix('this pair is read with ')})")
+    dl.diff(*command[1:], **{"key": "id", **arguments})
+
+
+def test_strict_reading_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,a;b\n2,c;d\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,a;b\n2,c;e\n")
+    result = dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", key="id", auto=True)
+    assert (result.chosen, result.counts["changed"]) == ({}, 1)
+
+
+def test_the_key_of_typed_sources(tmp_path: Path) -> None:
+    old = [{"name": "a", "day": 1, "n": 1}, {"name": "a", "day": 2, "n": 1}, {"name": "b", "day": 1, "n": 1}]
+    new = [{**row, "n": 2} if row["name"] == "b" else row for row in old]
+    assert dl.diff(old, new, auto=True).chosen == {"key_columns": ["name", "day"]}
+    assert dl.diff(old, new, auto=True).counts["changed"] == 1
+
+
+def test_rules_are_taken_only_when_asked(tmp_path: Path) -> None:
+    old = [{"id": n, "city": "Rome", "v": 1} for n in range(20)]
+    new = [{"id": n, "city": "ROME", "v": 1 + (n == 3)} for n in range(20)]
+    assert dl.diff(old, new, auto=True).counts["changed"] == 20
+    result = dl.diff(old, new, auto="rules")
+    assert result.chosen == {"key_columns": ["id"], "normalize": {"city": "case"}}
+    assert result.counts["changed"] == 1
