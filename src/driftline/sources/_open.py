@@ -43,6 +43,7 @@ _START_BYTES = 16  # enough for every magic number
 _UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and a hint
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook: save the sheet as CSV",
     rb"7z\xbc\xaf\x27\x1c": "a 7-Zip archive: unpack it first",
+    rb"Obj\x01": "an Avro file: convert it to Parquet, or give it to driftline.diff as an Arrow table",
 }
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")

@@ -221,8 +221,9 @@ def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *
     from driftline.tables._auto import as_arguments, as_flags, fixes
 
     found = fixes(error, job, given) if error.code in _READING_ERRORS else None
-    shown = found and (as_arguments(found) if in_python else " ".join(as_flags(found)))
-    words = [None if in_python else hint_for(error, job.options), shown and f"this pair is read with {shown}"]
+    words = [None if in_python else hint_for(error, job.options)]
+    if found:
+        words.append(f"this pair is read with {as_arguments(found) if in_python else ' '.join(as_flags(found))}")
     return "; ".join(filter(None, words)) or None
 
 

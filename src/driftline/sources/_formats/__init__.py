@@ -42,7 +42,7 @@ FORMATS: dict[str, Format] = {
         Format("duckdb", (".duckdb", ".ddb"), b"DUCK", magic_at=8),
         Format("sqlite", magic=SQLITE_MAGIC),
         Format("parquet", (".parquet", ".pq"), b"PAR1"),
-        Format("arrow", (".arrow", ".feather"), b"ARROW1"),
+        Format("arrow", (".arrow", ".feather", ".arrows", ".orc"), b"ARROW1"),
         # A .json file in a folder is more often metadata than data.
         Format("jsonl", (".jsonl", ".ndjson"), named=(".json", ".geojson")),
         Format("csv", (".csv", ".tsv", ".tab", ".txt")),

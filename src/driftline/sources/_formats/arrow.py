@@ -1,11 +1,11 @@
-"""Arrow files (Feather version 2): typed cells, every record batch is a split."""
+"""Arrow files (Feather version 2) and streams, and ORC: typed cells, every record batch is a split."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
@@ -18,12 +18,42 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_MAGIC = b"ARROW1"
+_ORC_MAGIC = b"ORC"
+_STREAM_START = b"\xff\xff\xff\xff"
 
 
 def open_input(address: Address, opening: Opening) -> ArrowSource:
-    """Its files."""
-    return ArrowSource(opening.files, "arrow")
+    """Its files; streams and ORC files, which are read from the start, as copies."""
+    return ArrowSource(tuple(_copied(file, opening.workspace) for file in opening.files), "arrow")
+
+
+def _copied(file: InputFile, workspace: Workspace) -> InputFile:
+    import pyarrow as pa
+
+    with io_errors(file.name), file.open() as stream:
+        start = stream.read(4)
+    is_orc = start.startswith(_ORC_MAGIC)
+    if not is_orc and start != _STREAM_START:
+        return file
+    target = workspace.new_file("copy.arrow")
+    try:
+        with io_errors(file.name), file.open() as stream:
+            reader = _orc_batches(stream) if is_orc else pa.ipc.open_stream(stream)
+            with pa.ipc.new_file(str(target), reader.schema) as out:
+                for batch in reader:
+                    out.write_batch(batch)
+    except pa.ArrowException as error:
+        words = str(error).splitlines()[0]
+        raise InputError(f"{file.name} cannot be read: {words}", code="invalid_arrow", path=file.name) from error
+    return InputFile.of(target, file.name)
+
+
+def _orc_batches(stream: BinaryIO) -> pa.RecordBatchReader:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    found = orc.ORCFile(stream)
+    return pa.RecordBatchReader.from_batches(found.schema, (found.read_stripe(at) for at in range(found.nstripes)))
 
 
 @reads_input
