@@ -53,7 +53,8 @@ Examples:
   driftline lake verify --table users
 
 The lake is a folder or an object-store URL: --lake, or the variable DRIFTLINE_LAKE, or ./lake.
-A timestamp is an hlc in digits, or a time such as 2026-11-15T12:00:00Z.
+A timestamp is an hlc in digits, or a time such as 2026-11-15T12:00:00Z. A day alone is its end in --as-of and --to,
+as in pipelines, and its beginning elsewhere.
 """
 
 
@@ -203,7 +204,7 @@ def materialize(
     """Write the rows of a table as they are now, or were at a timestamp within retention."""
     from driftline.lake import materialize as write_state, parse_timestamp
 
-    timestamp = None if as_of is None else parse_timestamp(as_of)
+    timestamp = None if as_of is None else parse_timestamp(as_of, whole_day=True)
     target = standard_output() if output is None else output
     with folds.of(folds.lake.table_name(table)) as way:
         write_state(folds.lake, table, target, format=format_name, as_of=timestamp, generation=generation, **way)
@@ -230,7 +231,8 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
     """Write the net change of a table between two timestamps."""
     from driftline.lake import LAST_TIMESTAMP, parse_timestamp, write_changes
 
-    begin, end = parse_timestamp(since), LAST_TIMESTAMP if until is None else parse_timestamp(until)
+    begin = parse_timestamp(since)
+    end = LAST_TIMESTAMP if until is None else parse_timestamp(until, whole_day=True)
     with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
         counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
     _tell_waiting(folds, table)

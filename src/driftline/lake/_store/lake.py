@@ -25,7 +25,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -43,6 +43,7 @@ LAST_TIMESTAMP = MAX_HLC
 Part = Literal["deltas", "base", "deletes", "archive", "state"]
 
 _MERGED = "m"  # attempt tokens are hexadecimal
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -160,10 +161,11 @@ def path_hlcs(path: str) -> tuple[int, int] | None:
     return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None
 
 
-def parse_timestamp(text: str, *, first: bool = False) -> int:
+def parse_timestamp(text: str, *, first: bool = False, whole_day: bool = False) -> int:
     """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default).
 
-    `first` gives the first hlc of the millisecond instead, for what starts then.
+    `first` gives the first hlc of the millisecond instead, for what starts then; with `whole_day` a day without a time
+    is its end, as the state as of a day is that of its snapshot.
     """
     if text.isdecimal() and text.isascii():
         hlc = int(text)
@@ -176,6 +178,8 @@ def parse_timestamp(text: str, *, first: bool = False) -> int:
         raise OptionError(
             f"{text!r} is neither an hlc nor a time such as 2026-11-15T12:00:00Z", code="invalid_moment"
         ) from error
+    if whole_day and _DAY.fullmatch(text):
+        time += timedelta(days=1, milliseconds=-1)
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     milliseconds = (aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
     if milliseconds < 0:

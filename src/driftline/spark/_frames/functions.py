@@ -323,7 +323,7 @@ def _spark_type(column: ColumnSchema) -> str:
 
 
 def _timestamp(moment: Moment) -> int:
-    return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment))
+    return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment), whole_day=True)
 
 
 class _SplitTask:
