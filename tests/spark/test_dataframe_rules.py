@@ -176,3 +176,12 @@ def test_only_the_columns_that_differ(spark) -> None:
 def test_options_about_files_are_refused(spark) -> None:
     with pytest.raises(DriftlineError, match="encoding is about reading files"):
         driftline.spark.diff(spark.range(1), spark.range(1), encoding="utf-8")
+
+
+def test_other_tables_and_tolerances_of_nested_columns_are_refused_in_one_line(spark) -> None:
+    frame = spark.sql("SELECT 1 AS id, named_struct('x', 1.5D) AS v")
+    for other in ("a.csv", [{"id": 1}]):
+        with pytest.raises(DriftlineError, match=f"B is a {type(other).__name__}, not a DataFrame of Spark"):
+            driftline.spark.diff(frame, other, key="id")
+    with pytest.raises(DriftlineError, match="which has no tolerance: select its fields"):
+        driftline.spark.diff(frame, frame, key="id", tolerance={"v": "0.1"})

@@ -48,6 +48,7 @@ from driftline.tables import HeaderMode, check_options, memory_limit, option_nam
 Checked = TypeVar("Checked")
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)")
 ENGINES = ("auto", "local", "spark")
 MOMENTS = ("always", "success", "failure")
 HOOK_FORMATS = ("figures", "slack", "discord", "teams")
@@ -191,9 +192,10 @@ def _changes(section: Section) -> ChangeSource | None:
 def _path(section: Section, key: str) -> str | None:
     """A path of this machine, or an address in a store."""
     path = section.text(key)
-    if path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://"):
+    is_other = path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://")
+    if path is not None and (is_other or _TABLE_ADDRESS.match(path)):
         section.fail(
-            f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here",
+            f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here, a Delta table by its folder",
             key,
             code="unsupported_address",
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
-from driftline.errors import TableError
+from driftline.errors import OptionError, TableError
 from driftline.spark._runtime.pyspark_internals import newer_type
 from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import arrow_function
@@ -139,6 +139,7 @@ def resolve_frame_columns(
     compared = tuple(by_name[column.a] for column in comparison.columns)
     for column in compared:
         _check_types(column)
+        _check_tolerance(column, options)
     keys = tuple(by_name[column.a] for column in comparison.keys)
     return FrameColumns(columns, compared, keys, comparison, options, ordered)
 
@@ -154,6 +155,16 @@ def _check_types(column: FrameColumn) -> None:
             "types={…} what they hold",
             code="type_mismatch",
             column=column.name,
+        )
+
+
+def _check_tolerance(column: FrameColumn, options: TableOptions) -> None:
+    """Refuse a tolerance that is named for a column of structs, arrays or maps: it would do nothing."""
+    if isinstance(column.kind_a, _NESTED) and any(name == column.name for name, _ in options.tolerance):
+        raise OptionError(
+            f"column {json.dumps(column.name, ensure_ascii=False)} is {column.kind_a.simpleString()}, which has no "
+            "tolerance: select its fields as columns of their own",
+            code="invalid_option",
         )
 
 

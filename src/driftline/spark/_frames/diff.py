@@ -153,6 +153,13 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Fr
     The rules are those of `driftline.diff`, without the ones about reading files. Without `ordered` the events have no
     order, which saves a sort of all of them.
     """
+    for side, frame in (("A", a), ("B", b)):
+        if not hasattr(frame, "sparkSession"):
+            raise OptionError(
+                f"{side} is a {type(frame).__name__}, not a DataFrame of Spark: driftline.diff compares files and "
+                "other tables",
+                code="unsupported_input",
+            )
     for name in sorted(set(rules) & READING_OPTIONS):
         raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
     options = check_options(**rules)
