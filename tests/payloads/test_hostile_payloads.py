@@ -169,9 +169,7 @@ def test_billion_laughs_cost_nothing():
     assert compare({}, {}, schema).is_match
 
 
-@pytest.mark.parametrize(
-    "schema", ["", "just text", "[1]", "5", b"\xff", "a: [", {"properties": []}, {"allOf": {}}, None]
-)
+@pytest.mark.parametrize("schema", ["", "just text", "[1]", "5", b"\xff", "a: [", {"properties": []}, {"allOf": {}}])
 def test_malformed_schemas_are_parse_errors(schema):
     with pytest.raises(PayloadError) as caught:
         compare({}, {}, schema)

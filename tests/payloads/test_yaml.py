@@ -29,7 +29,7 @@ DOCUMENTS = (
     "a: |\n  x\n  y\nb: >-\n  x\n  y\n",
     "{a: 1, b: [x, 'y'], c: {}}",
     "? a\n: 1",
-    "1: a\ntrue: b\n~: c\n2.5: d\n2020-01-01: e",
+    "2: a\ntrue: b\n~: c\n2.5: d\n2020-01-01: e",
     "- a\n- - b\n  - c\n-",
     "a:\nb:   \n  c",
     "a: b c  # words\nd: 'x # y'",
