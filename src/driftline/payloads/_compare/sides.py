@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run
-from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL
+from driftline.payloads._rules.scalars.rules import EMPTY_STRING_AS_NULL
 from driftline.payloads._schema.nodes import Choice
 from driftline.payloads._values.paths import NAMINGS, KeyPath, SortField
 from driftline.payloads._values.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of

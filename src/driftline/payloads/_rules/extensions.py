@@ -14,7 +14,6 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from driftline.payloads._rules.scalars.cast import cast
 from driftline.payloads._rules.scalars.datetimes import (
     TimeFormat,
     epoch,
@@ -22,11 +21,18 @@ from driftline.payloads._rules.scalars.datetimes import (
     read_duration,
     read_time_format,
 )
-from driftline.payloads._rules.scalars.enum_map import enum_map, read_enum_map
 from driftline.payloads._rules.scalars.parts import BadValueError, End, Step
-from driftline.payloads._rules.scalars.pattern import pattern, read_pattern
-from driftline.payloads._rules.scalars.precision import precision, read_precision
-from driftline.payloads._rules.scalars.scale import read_scale, scale
+from driftline.payloads._rules.scalars.rules import (
+    cast,
+    enum_map,
+    pattern,
+    precision,
+    read_enum_map,
+    read_pattern,
+    read_precision,
+    read_scale,
+    scale,
+)
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.paths import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads._values.patterns import SafePattern

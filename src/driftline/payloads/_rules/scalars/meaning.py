@@ -11,7 +11,7 @@ from typing import Any
 
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
 from driftline.payloads._rules.scalars.parts import Change, Constants, End, Step, Token, Verdict, differ, scalar_token
-from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
+from driftline.payloads._rules.scalars.rules import EMPTY_STRING_AS_NULL, FOLD, TRIM
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
 
