@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -73,7 +74,10 @@ def rows(first: int, count: int, table: str = "todos") -> list[dict[str, Any]]:
 
 
 def push(server: Server, deltas: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    answer = server.client().push(*deltas)
+    """As an operator, whom rules of an earlier version do not stop; rows are merged for them first."""
+    client = server.client(role="admin")
+    while (answer := client.push(*deltas)).status_code == 503 and answer.json()["reason"] == "rules":
+        time.sleep(0.1)
     assert answer.status_code == 200, answer.text
     return deltas
 
@@ -237,6 +241,7 @@ def test_a_restored_log_of_the_first_version_is_noticed(old_data: Path, tmp_path
         db.execute("DELETE FROM log WHERE seq > 5")
         db.execute("UPDATE counters SET value = 5 WHERE name = 'last'")
         db.execute("UPDATE counters SET value = 3 WHERE name IN ('flushed', 'flushing')")
+        db.execute("DELETE FROM documents WHERE name = 'rules'")  # with them, pushes wait for the import
     db.close()
     with place.serve("data") as server:
         push(server, rows(0, 2))

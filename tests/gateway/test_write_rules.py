@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from driftline.deltas import ColumnDelta, RowDelta, make_hlc, merge, physical_ms
+from driftline.deltas import ColumnDelta, RowDelta, TableSchema, make_hlc, merge, physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import Appended
@@ -22,6 +22,9 @@ from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import parse_rules
 from driftline.gateway._sync.write_rules import RowRules
+from driftline.lake import Lake, compact, register, set_horizon, vacuum
+from support.gateways import CLOCK, GATEWAY, delta as wire, running
+from support.processes import wait_until
 
 OWN = {"column": "owner", "op": "eq", "value": "jwt:sub"}
 TEAM = {"column": "team", "op": "in", "value": "jwt:teams"}
@@ -35,6 +38,7 @@ PEOPLE: dict[str, dict[str, Any]] = {
     "bob": {"sub": "bob", "teams": ["red", "blue"]},
     "eve": {"sub": "eve", "teams": []},
 }
+ROLES = {"ops": "admin", "ann": "client", "eve": "client"}
 NOW = make_hlc(physical_ms() - 60_000)
 
 
@@ -255,3 +259,33 @@ def test_rules_that_make_no_sense_are_refused(writes: Any) -> None:
         parse_rules(json.dumps({"version": 1, "buckets": BUCKETS, "writes": writes}).encode())
     assert refused.value.code == "VALIDATION_ERROR"
     assert "writes" in refused.value.message or "rules" in refused.value.message
+
+
+@pytest.mark.servers
+def test_rows_that_only_an_archive_has_are_protected(tmp_path: Path) -> None:
+    """A new log beside a lake whose old deltas were archived: until the rows are taken from it, pushes get 503."""
+    quiet = ("--rate-limit", "0", "--flush-seconds", "3600", "--no-compact", "--lake", str(tmp_path / "lake"))
+    lake = Lake(str(tmp_path / "lake"))
+    columns = [{"name": name, "type": "string"} for name in ("owner", "team", "t")]
+    register(lake, TableSchema.from_wire({"table": "notes", "columns": columns}))
+    with running(tmp_path / "one", *quiet) as server:
+        admin = server.client("ops", role="admin")
+        admin.push(wire("ops", "a1", "INSERT", table="notes", owner="ann", t="diary"))
+        assert admin.admin("flush").status_code == 200
+    compact(lake, "notes")
+    set_horizon(lake, "notes", CLOCK.now())
+    vacuum(lake, "notes", hours=0)
+    with running(tmp_path / "two", *quiet, "--adopt-lake") as server:
+        admin, ann, eve = (server.client(name, role=role) for name, role in ROLES.items())
+        assert admin.admin("sync-rules", {"version": 1, "buckets": BUCKETS[:1]}).status_code == 200
+        answers = []
+
+        def refused() -> bool:
+            answers.append(eve.push(wire("eve", "a1", "INSERT", table="notes", owner="eve")).json())
+            return answers[-1]["code"] == "FORBIDDEN"
+
+        wait_until(refused)
+        assert {each.get("reason") for each in answers} <= {"rules", "write_rules"}
+        assert ann.push(wire("ann", "a1", table="notes", t="2")).status_code == 200
+        page = eve.http.get(f"/sync/{GATEWAY}/snapshot").text.splitlines()
+        assert [list(json.loads(line)) for line in page] == [["page"], ["end"]]

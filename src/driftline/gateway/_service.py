@@ -32,7 +32,7 @@ from driftline.gateway._lake.process import (
     snapshots_busy,
 )
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
-from driftline.gateway._log.log import Appended, Claims, DeltaLog, Entry, unavailable
+from driftline.gateway._log.log import UNSEEDED, Appended, Claims, DeltaLog, Entry, unavailable
 from driftline.gateway._settings import GatewaySettings, authenticator
 from driftline.gateway._sync.feed import Feeds
 from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
@@ -262,6 +262,16 @@ class Gateway:
             return data
 
         self.log.change_document("rules", change, *(("config",) if is_same_view else ("config", "rules")))
+        if rules is not None and not is_same_view and self.log.bounds().pruned_hlc and self._has_lake():
+            self._await_seeds()
+            self._refreshed()
+
+    def _await_seeds(self) -> None:
+        """Refuse writes under rules until the rows that only the lake has are known."""
+        self.log.change_document(UNSEEDED, lambda _: b"1", "config")
+
+    def _has_lake(self) -> bool:
+        return _has_content(self.settings.lake_location)
 
     async def fetch_keys(self, scope: Mapping[str, Any]) -> None:
         """Fetch a provider's keys where a token has a new one; one fetch for all that wait, and not too often."""
@@ -340,7 +350,7 @@ class Gateway:
         """Refresh the copy of the lake's facts and import deltas from it; one server does it for all."""
         last = int(self.log.document(REFRESHED) or 0)
         is_due = not self._has_refreshed or physical_ms() - last >= _REFRESH_MS
-        if is_due and _has_content(self.settings.lake_location):
+        if is_due and self._has_lake():
             self._refreshed()
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -367,8 +377,10 @@ class Gateway:
 
     def _check_lake(self) -> None:
         """Refuse to start with another log's lake; a lake that cannot be reached is checked before a flush."""
-        if not _has_content(self.settings.lake_location):
+        if not self._has_lake():
             return
+        if self.log.bounds().last == 0:
+            self._await_seeds()
         try:
             self._flushed(self.lake.start())
         except StorageError as error:
@@ -433,6 +445,8 @@ class Gateway:
         return self.log.has(entry.hlc, entry.delta_id)
 
     def _flushed(self, report: FlushReport) -> None:
+        if report.notices:  # the log was set back: what it lost is imported from the lake
+            self._await_seeds()
         self.metrics.add("driftline_set_back_total", len(report.notices))
         self.metrics.add("driftline_set_aside_deltas_total", report.set_aside)
         self._compact(report.due)

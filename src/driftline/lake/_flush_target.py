@@ -133,6 +133,13 @@ class FlushTarget:
         with _lake_errors():
             write_rows(self.lake, table, version, more, target)
 
+    def folded_rows(self, table: str, version: int) -> list[tuple[str, RowMerge]]:
+        """A table's rows at a version, with their stamps."""
+        from driftline.lake._read.bootstrap import folded_rows
+
+        with _lake_errors():
+            return list(folded_rows(self.lake, table, version))
+
     def tables(self) -> list[str]:
         """The tables of the lake."""
         with _lake_errors():

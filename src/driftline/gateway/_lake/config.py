@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from driftline.deltas import TableSchema
 from driftline.errors import GatewayError
-from driftline.gateway._log.log import DeltaLog, Entry
+from driftline.gateway._log.log import UNSEEDED, DeltaLog, Entry
 from driftline.gateway._sync.push import entry_of
+from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
 from driftline.lake import FlushTarget, TableFacts
 
@@ -116,16 +117,16 @@ class ImportProgress:
 
 
 class Imported(NamedTuple):
-    """The number of new deltas, and a message for each refused one."""
+    """The number of new deltas, a message for each refused one, and whether nothing is left to read."""
 
     deltas: int
     refused: tuple[str, ...]
+    is_complete: bool = True
 
 
 def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
     """Import what is new in the lake and not of this log, except ids that the log knows with another operation."""
-    taken = 0
-    read = 0
+    taken = read = left = 0
     refused: list[str] = []
     for table in store.tables():
         progress = ImportProgress(**json.loads(log.document(IMPORTED) or b"{}").get(table, {}))
@@ -140,7 +141,22 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
             taken, read = taken + fresh, read + seen
             progress.files.pop(0)
             _note(log, table, progress)
-    return Imported(taken, tuple(refused))
+        left += len(progress.files)
+    return Imported(taken, tuple(refused), left == 0)
+
+
+def seed_rows(log: DeltaLog, store: FlushTarget) -> None:
+    """Take rows from the lake that the log's records do not make: those of tables whose old deltas were archived.
+
+    Write rules are evaluated on rows, so pushes are refused until all of them are there.
+    """
+    stored = log.document("rules")
+    if stored is not None:
+        facts, versions = store.facts(), store.versions()
+        archived = [table for table, fact in facts.items() if fact.refused_before is not None]
+        folds = {(table, row): fold for table in archived for row, fold in store.folded_rows(table, versions[table])}
+        RowIndex(log).seed(read_stored_rules(stored), log.numbers().rules, folds)
+    log.change_document(UNSEEDED, lambda _: None, "config")
 
 
 def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str, refused: list[str]) -> tuple[int, int]:

@@ -24,10 +24,10 @@ from typing import Any
 from driftline.core import block_pandas
 from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
-from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered
+from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered, seed_rows
 from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
 from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES, Request, Snapshots
-from driftline.gateway._log.log import DeltaLog
+from driftline.gateway._log.log import UNSEEDED, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.lake import FlushTarget
 
@@ -369,5 +369,7 @@ class _LakeDesk:
             log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
             copy_facts(log, self._tie.store.facts())
             imported = import_foreign(log, self._tie.store)
+            if imported.is_complete and log.document(UNSEEDED) is not None:
+                seed_rows(log, self._tie.store)
             due = tuple(due_tables(self._tie.store.lake, self._compaction))
             return Refreshed(imported.deltas, due, imported.refused)

@@ -17,6 +17,7 @@ from driftline.deltas import COUNTER_BITS, MAX_DRIFT_MS, RowKey, latest_admitted
 from driftline.errors import DriftlineError, GatewayError
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
+UNSEEDED = "unseeded"  # document: the merged rows may lack some that only the lake has
 MAX_COUNTED = 1_000_000  # pending deltas whose size is added up; more than that is more than enough to flush
 
 Numbered = Literal["config", "rules"]

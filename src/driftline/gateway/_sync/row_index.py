@@ -163,17 +163,25 @@ class RowIndex:
         # Another process may have merged the same records: then nothing is stored, and the loop continues there.
         self._log.store_rows({key: written_row(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
 
-    def _restart(self, rules: SyncRules, rules_number: int, done: Projection) -> None:
+    def seed(self, rules: SyncRules, rules_number: int, folds: Mapping[RowKey, RowMerge]) -> None:
+        """Merge anew, on top of rows that the log's records do not make."""
+        self._restart(rules, rules_number, self._log.projected(), folds)
+        self.catch_up(rules, rules_number)
+
+    def _restart(
+        self, rules: SyncRules, rules_number: int, done: Projection, seeds: Mapping[RowKey, RowMerge] | None = None
+    ) -> None:
         """New rules use other columns: merge anew, or start new stories where old records were removed."""
-        if self._log.bounds().pruned == 0:
-            self._log.restart_rows({}, done, Projection(0, rules_number))
-            return
+        is_pruned = self._log.bounds().pruned > 0
+        folds = {key: read_row(stored).fold for key, stored in self._log.all_rows()} if is_pruned else {}
+        for key, fold in (seeds or {}).items():
+            folds.setdefault(key, RowMerge()).join(fold)
         rows = {}
-        for key, stored in self._log.all_rows():
-            row = IndexedRow(read_row(stored).fold)
+        for key, fold in folds.items():
+            row = IndexedRow(fold)
             row.note(0, rules.columns_of(key[0]))
             rows[key] = written_row(row)
-        self._log.restart_rows(rows, done, Projection(done.seq, rules_number))
+        self._log.restart_rows(rows, done, Projection(done.seq if is_pruned else 0, rules_number))
 
 
 def read_row(stored: StoredRow) -> IndexedRow:

@@ -13,7 +13,7 @@ from typing import Any
 from driftline.core import JsonObject
 from driftline.deltas import RowDelta, RowKey, RowMerge
 from driftline.errors import GatewayError
-from driftline.gateway._log.log import AppendView, Claims, Entry, StoredRow, unavailable
+from driftline.gateway._log.log import UNSEEDED, AppendView, Claims, Entry, StoredRow, unavailable
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.row_index import IndexedRow, is_live, read_row, values_of, written_row
 from driftline.gateway._sync.rules import (
@@ -46,19 +46,20 @@ class RowRules:
     """The judge of a log: reads the rules in the append's transaction."""
 
     def __init__(self) -> None:
-        self._parsed: tuple[int, SyncRules | None] = (-1, None)
+        self._parsed: tuple[int, SyncRules | None, bool] = (-1, None, True)
 
     def begin(self, view: AppendView, entries: Sequence[Entry]) -> Judgement | None:
         """The rules for this append, None where there are none."""
         numbers = view.numbers()
         if self._parsed[0] != numbers["config"]:
             stored = view.document("rules")
-            self._parsed = (numbers["config"], None if stored is None else read_stored_rules(stored))
-        rules = self._parsed[1]
+            rules = None if stored is None else read_stored_rules(stored)
+            self._parsed = (numbers["config"], rules, view.document(UNSEEDED) is None)
+        _, rules, is_seeded = self._parsed
         if rules is None or not entries:
             return None
         behind = numbers["last"] - numbers["projected"]
-        if numbers["projected_rules"] != numbers["rules"] or behind > MAX_BEHIND:
+        if not is_seeded or numbers["projected_rules"] != numbers["rules"] or behind > MAX_BEHIND:
             raise rows_behind()
         judgement = Judgement(view, rules)
         if behind:  # records of another writer: an import from the lake, or an append before there were rules

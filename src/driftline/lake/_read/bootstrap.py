@@ -59,6 +59,14 @@ def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge
         writer.write_table(_joined(_no_rows(columns), left, table, columns, schema), max_chunksize=10_000)
 
 
+def folded_rows(lake: Lake, table: str, version: int) -> Iterator[tuple[str, RowMerge]]:
+    """A table's rows at a version of its deltas, live and deleted ones, with their stamps."""
+    columns, ranges = _folded(lake, table, version)
+    for rows in ranges:
+        for row in rows.to_pylist():
+            yield row[ROW_ID], _fold_of(row, columns)
+
+
 def rows_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The schema of such a file: the base's, and the column for joined rows."""
     described = json.dumps([[column.name, column.type] for column in columns])
