@@ -144,7 +144,7 @@ def test_a_refused_batch_does_not_touch_its_neighbours(tmp_path: Path) -> None:
 
 def test_too_much_waiting_is_backpressure() -> None:
     class Stuck:
-        def append(self, batches: Any) -> Any:
+        def append(self, batches: Any, claims: Any) -> Any:
             gate.wait(PATIENCE)
             return [Appended(1, []) for _ in batches]
 

@@ -31,6 +31,7 @@ from support.table_inputs import (
     csv_glob,
     delta,
     delta_version,
+    duckdb_table,
     file_address,
     hive,
     iceberg,
@@ -38,6 +39,7 @@ from support.table_inputs import (
     packed,
     parquet,
     sqlite_table,
+    workbook,
 )
 
 LIMIT = 10_000  # bytes: every table below has more of them, and half of them is too little
@@ -53,6 +55,7 @@ def low_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 FILES: list[Callable[[Path], Any]] = [
     csv_file, csv_folder, csv_glob, file_address, json_lines, parquet, arrow, hive, delta, delta_version, sqlite_table,
+    duckdb_table, workbook,
 ]  # fmt: skip
 
 
