@@ -504,9 +504,9 @@ def test_a_pipeline_is_run_looked_at_and_run_again(walker: Walker, folder: Path)
     page = page.form(".actions form", "Run").run()
     assert page.one("h1 .result").text == "exceeded"
     assert "changed > 1%" in page.one(".limits .broken").text
-    assert "~106" in page.one(".graph").raw_text
-    assert [page.link_to(link) for link in page.all(".graph a")] == [page.address] * len(page.all(".graph a"))
-    for link in page.all(".graph a"):
+    assert "106 changed" in page.one(".flowchart").raw_text
+    assert [page.link_to(link) for link in page.all(".flowchart a")] == [page.address] * len(page.all(".flowchart a"))
+    for link in page.all(".flowchart a"):
         page.one(link.get("href"))  # the row of the stage
     (folder / "nightly.toml").write_text(PIPELINE.replace("1%", "50%"))
     again = page.form(".actions form", "Run").run()

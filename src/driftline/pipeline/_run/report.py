@@ -97,6 +97,16 @@ class RunReport:
         """The stages that have a place in the graph."""
         return [stage for stage in self.stages if stage.column >= 0]
 
+    @property
+    def graph(self) -> Graph:
+        """The stages as a drawing."""
+        return Graph.of(self.shown_stages)
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The last runs as bars: how long they took, then what changed in each table."""
+        return list(_charts(self))
+
     def total(self, result: str) -> int:
         """How many stages ended so."""
         return sum(stage.result == result for stage in self.stages)
@@ -267,8 +277,9 @@ def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator
     return page_bytes(
         "run.html",
         report=report,
-        graph=Graph.of(report.shown_stages),
-        charts=[*_charts(report)],
+        graph=report.graph,
+        charts=report.charts,
+        anchor=lambda stage: quote(stage.name),
         hidden=len(report.stages) - len(report.shown_stages),
         link=lambda path: _link(pipeline, path, target),
         limits=sorted(report.limits, key=lambda limit: not limit.exceeded),

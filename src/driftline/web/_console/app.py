@@ -79,16 +79,18 @@ class Console:
         return Starlette(
             routes=[
                 *routes,
-                Route("/static/look.css", _look),
+                Route("/static/look.css", _shared_style),
+                Route("/static/run.css", _shared_style),
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             exception_handlers={HTTPException: plain_error},
         )
 
 
-async def _look(request: Request) -> Response:
-    """The stylesheet that reports carry inside them."""
-    return FileResponse(str(files("driftline.sinks") / "templates" / "look.css"), media_type="text/css")
+async def _shared_style(request: Request) -> Response:
+    """A stylesheet that reports carry inside them."""
+    name = request.url.path.rpartition("/")[2]
+    return FileResponse(str(files("driftline.sinks") / "templates" / name), media_type="text/css")
 
 
 # The access check: the Host header, the token, the origin of a POST, and headers for the browser. A page on the web can

@@ -18,18 +18,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from driftline.errors import Cancelled, DriftlineError, InputError, PipelineError
-from driftline.sinks import number
 from driftline.web._console.answers import checked_form, handler, page
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline, ReportStage, RunReport, Selection
+    from driftline.pipeline import Pipeline, RunReport, Selection
     from driftline.web._console.app import Console
 
 _MOST_PIPELINES = 100
-BOX_WIDTH, BOX_HEIGHT, COLUMN_WIDTH, ROW_HEIGHT = 206, 56, 250, 70
-_SIGNS = {"added": "+", "removed": "−", "changed": "~"}
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,6 @@ class Known:
     title: str
     runs: list[dict[str, Any]]
     error: str = ""
-
-
-@dataclass(frozen=True)
-class Box:
-    """A stage in the picture: where it stands, and the lines to it from what it needs."""
-
-    stage: ReportStage
-    x: int
-    y: int
-    lines: list[str]
 
 
 class Pipelines:
@@ -143,62 +130,6 @@ def runs_by_day(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mappi
     return [(day, list(reversed(list(of_day)))) for day, of_day in days]
 
 
-def picture(report: RunReport) -> tuple[list[Box], int, int]:
-    """The stages as boxes with lines between them, and the size of the whole."""
-    places = {
-        stage.name: (stage.column * COLUMN_WIDTH + 8, stage.row * ROW_HEIGHT + 8) for stage in report.shown_stages
-    }
-    boxes = []
-    for stage in report.shown_stages:
-        x, y = places[stage.name]
-        lines = [_line(*places[need], x, y) for need in stage.needs if need in places]
-        boxes.append(Box(stage, x, y, lines))
-    width = max((x for x, _ in places.values()), default=0) + BOX_WIDTH + 8
-    height = max((y for _, y in places.values()), default=0) + BOX_HEIGHT + 8
-    return boxes, width, height
-
-
-def _line(from_x: int, from_y: int, to_x: int, to_y: int) -> str:
-    start_x, start_y, end_y = from_x + BOX_WIDTH, from_y + BOX_HEIGHT // 2, to_y + BOX_HEIGHT // 2
-    bend = (COLUMN_WIDTH - BOX_WIDTH) // 2
-    return f"M{start_x},{start_y} C{start_x + bend},{start_y} {to_x - bend},{end_y} {to_x},{end_y}"
-
-
-@dataclass(frozen=True)
-class Trend:
-    """A row of bars: one for each run, the last is the one that is shown."""
-
-    name: str
-    values: list[int | float]
-    labels: list[str]
-
-    @property
-    def bars(self) -> list[tuple[float, float, str]]:
-        """Where each bar stands, its height of 100, and its words."""
-        most = max(self.values, default=0) or 1
-        return [
-            (place * 10, max(2.0, 100 * value / most) if value else 0.0, label)
-            for place, (value, label) in enumerate(zip(self.values, self.labels, strict=True))
-        ]
-
-
-def counts_in_short(counts: Mapping[str, int]) -> list[str]:
-    """The counts of a comparison with their signs; of anything else the first two in words."""
-    signed = [f"{_SIGNS[name]}{number(count)}" for name, count in counts.items() if name in _SIGNS]
-    return signed or [f"{name} {number(count)}" for name, count in list(counts.items())[:2]]
-
-
-def trends(report: RunReport) -> list[Trend]:
-    """How long runs took, and what each table's comparisons counted."""
-    times = [f"{run.started_at[:16]}: {run.seconds:.1f} s" for run in report.runs]
-    found = [Trend("seconds", [run.seconds for run in report.runs], times)]
-    for table in dict.fromkeys(name for run in report.runs for name in run.changes):
-        done = [(run.started_at[:16], run.changes.get(table, {})) for run in report.runs]
-        labels = [f"{when}: {' '.join(counts_in_short(counts)) or 'not compared'}" for when, counts in done]
-        found.append(Trend(table, [sum(counts.values()) for _, counts in done], labels))
-    return found
-
-
 # The pages.
 def routes(console: Console) -> list[Route]:
     """The pages of pipelines."""
@@ -232,16 +163,14 @@ def _shown(console: Console, name: str, run_id: str | None) -> dict[str, Any]:
         if error.code != "no_runs":
             raise
         return {"pipeline": declared, "days": days, "report": None}
-    boxes, width, height = picture(report)
     links = {output: console.pipelines.address(declared, output) for stage in report.stages for output in stage.outputs}
-    size = {"width": width, "height": height, "box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
+    numbers = {stage.name: number for number, stage in enumerate(report.shown_stages, 1)}
     drawn = {
         "warnings": console.pipelines.warnings.get(report.run_id, []),
-        "boxes": boxes,
-        "size": size,
-        "trends": trends(report),
+        "graph": report.graph,
+        "charts": report.charts,
+        "anchor": lambda stage: f"stage-{numbers[stage.name]}",
         "links": links,
-        "counts_of": counts_in_short,
     }
     return {"pipeline": declared, "days": days, "report": report, **drawn}
 
