@@ -72,10 +72,6 @@ class TableFlow:
     after: str | None = None
     since: str | None = None
     changes: ChangeSource | None = None
-    mode: str | None = None
-    header_mode: str = "strict"
-    ignore_row_order: bool = False
-    delimiter: str | None = None
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     fail_if: tuple[Threshold, ...] = ()
@@ -87,7 +83,7 @@ class TableFlow:
     changeset: str | None = None
     patchset: str | None = None
     states: tuple[StateTarget, ...] = ()
-    more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
+    options: Mapping[str, Any] = field(default_factory=dict)  # those of the table diff that the file gives
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -101,14 +97,9 @@ class TableFlow:
 
     def rules(self) -> JsonObject:
         """The rules of its diff, as the table diff takes them."""
-        return {
-            "mode": self.mode,
-            "key_columns": list(self.key),
-            "header_mode": self.header_mode,
-            "ignore_row_order": self.ignore_row_order,
-            "delimiter": self.delimiter,
-            **self.more_rules,
-        }
+        # Records of stages have these four, given or not.
+        usual = {"mode": None, "header_mode": "strict", "ignore_row_order": False, "delimiter": None}
+        return {**usual, **self.options, "key_columns": list(self.key)}
 
 
 @dataclass(frozen=True, slots=True)

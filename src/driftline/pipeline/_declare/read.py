@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from driftline.core import (
     AGE,
     INDEX_COUNTS,
     PAYLOAD_COUNTS,
     TABLE_COUNTS,
+    JsonObject,
     StrPath,
     Threshold,
     io_errors,
@@ -43,7 +44,7 @@ from driftline.pipeline._declare.declaration import (
 from driftline.pipeline._declare.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline._declare.toml import Document, Section, key_lines, parse_toml
 from driftline.sinks import plain_formats
-from driftline.tables import HeaderMode, check_options, memory_limit, option_names
+from driftline.tables import OPTIONS, check_options, memory_limit, option_names
 
 Checked = TypeVar("Checked")
 
@@ -52,10 +53,8 @@ _TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)")
 ENGINES = ("auto", "local", "spark")
 MOMENTS = ("always", "success", "failure")
 HOOK_FORMATS = ("figures", "slack", "discord", "teams")
-MODES = ("keyed", "positional")
 CDC_SOURCES = ("wal2json", "debezium", "maxwell")
-_OWN_RULES = {"key", "key_columns", "mode", "header_mode", "ignore_row_order", "delimiter", "fail_if"}
-HEADER_MODES = get_args(HeaderMode)
+_OWN_RULES = {"key", "key_columns", "fail_if"}
 _OF_TABLES = (*TABLE_COUNTS, AGE)
 
 
@@ -140,10 +139,6 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         before=_path(section, "before"),
         after=_path(section, "after"),
         since=section.text("since"),
-        mode=section.choice("mode", "keyed", MODES) if "mode" in section else section.text("mode"),
-        header_mode=section.choice("header_mode", "strict", HEADER_MODES),
-        ignore_row_order=section.flag("ignore_row_order"),
-        delimiter=_delimiter(section),
         changes=_changes(section),
         columns=_columns(section),
         schema_policy=SchemaPolicy(
@@ -160,14 +155,13 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         changeset=_path(section, "changeset"),
         patchset=_path(section, "patchset"),
         states=tuple(_state(entry) for entry in section.list_of_sections("state")),
-        more_rules=section.given(sorted(option_names() - _OWN_RULES)),
+        options=_options(section),
     )
     section.finish()
     lines[name] = section.line()
     _check_sources(flow, section)
     _check_targets(flow, section, lake)
-    options = {key: value for key, value in flow.rules().items() if key != "mode"}
-    _checked(section, None, lambda: check_options(mode=flow.mode, **options))
+    _checked(section, None, lambda: check_options(**flow.rules()))
     return flow
 
 
@@ -215,9 +209,18 @@ def _required_path(section: Section, key: str) -> str:
     return _path(section, key) or ""
 
 
-def _delimiter(section: Section) -> str | None:
-    given = section.text("delimiter")
-    return _checked(section, "delimiter", lambda: check_options(delimiter=given).reading("B").delimiter)
+def _options(section: Section) -> JsonObject:
+    """The options of the table diff that are present; the table of options says what each may be."""
+    given = section.given(sorted(option_names() - _OWN_RULES))
+    for name, option in OPTIONS.items():
+        if name in given and option.words:
+            section.choice(name, option.words[0], option.words)
+        elif name in given and option.given == "flag":
+            section.flag(name)
+    if "delimiter" in given:  # records of stages have the character
+        reading = _checked(section, "delimiter", lambda: check_options(delimiter=given["delimiter"]).reading("B"))
+        given["delimiter"] = reading.delimiter
+    return given
 
 
 def _columns(section: Section) -> dict[str, ColumnType]:
@@ -288,9 +291,9 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
     if flow.states and not flow.deltas:
         section.fail("'state' is read from the lake: it needs 'deltas = true'", "state")
     for rule in ("no_header", "rename"):
-        if flow.deltas and flow.more_rules.get(rule):
+        if flow.deltas and flow.options.get(rule):
             section.fail(f"{rule!r} does not go with 'deltas': the lake knows columns by their names", rule)
-    if flow.schema_policy.is_active and flow.more_rules.get("no_header"):
+    if flow.schema_policy.is_active and flow.options.get("no_header"):
         section.fail(
             "columns without names cannot come and go: 'no_header' does not go with 'on_new_column'", "no_header"
         )

@@ -98,7 +98,8 @@ class TableStages:
     @property
     def is_exact(self) -> bool:
         """Whether events contain every difference of two snapshots; else a load compares the snapshot with the lake."""
-        return self.flow.header_mode != "common" and set(self.flow.more_rules) <= _OF_WHOLE_SNAPSHOTS
+        options = self.flow.options
+        return options.get("header_mode") != "common" and options.keys() - {"header_mode"} <= _OF_WHOLE_SNAPSHOTS
 
     def diff_options(self) -> TableOptions:
         """The rules of its comparisons, checked."""
