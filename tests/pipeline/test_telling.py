@@ -191,3 +191,20 @@ def test_hooks_that_cannot_be(file: Path, hook: str, words: str) -> None:
     file.write_text(HEAD + hook)
     with pytest.raises(PipelineError, match=re.escape(words)):
         load(file)
+
+
+def test_stages_that_were_done_before_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from driftline.cli._views import show_run
+
+    (tmp_path / "data").mkdir()
+    for day in range(1, 27):
+        (tmp_path / f"data/t-2026-01-{day:02d}.csv").write_text(f"id,v\n1,{day // 26}\n")
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[pipeline]\nname = "p"\n[tables.t]\nsnapshots = "data/t-{date}.csv"\nkey = "id"\nevents = "out/{to}.jsonl"\n'
+    )
+    run(file)
+    (tmp_path / "data/t-2026-01-26.csv").write_text("id,v\n1,x\n")
+    show_run(run(file))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines[2:]] == [["t/2026-01-26/diff", "done"], ["and", "24"]]

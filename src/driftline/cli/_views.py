@@ -382,7 +382,7 @@ def _line(run: StageRun) -> str:
 def show_run(record: RunRecord) -> None:
     """The summary of a finished run."""
     print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
-    show_table([(_as_row(stage), stage.counts) for stage in record.stages])
+    show_table([(_as_row(stage), stage.counts) for stage in record.stages], folded=True)
 
 
 def _tally(record: RunRecord) -> str:
@@ -396,8 +396,8 @@ def _as_row(stage: StageRun) -> dict[str, Any]:
     return {"stage": stage.stage, "result": stage.result, "seconds": stage.seconds, "problem": stage.problem}
 
 
-def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
-    """Stages with their results, seconds and counts, on stdout."""
+def show_table(rows: list[tuple[dict[str, Any], Any]], *, folded: bool = False) -> None:
+    """Stages with their results, seconds and counts; many kept ones are one line on a terminal, or where folded."""
     from rich.table import Table
 
     from driftline.pipeline import counts_text
@@ -407,7 +407,7 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     table.add_column("result")
     table.add_column("seconds", justify="right")
     table.add_column("counts", overflow="fold")
-    shown = _without_kept(rows)
+    shown = _without_kept(rows) if folded or sys.stdout.isatty() else rows
     for row, counts in shown:
         colour = _COLOURS[row["result"]]
         words = counts_text(counts or {}) or (row["problem"] or "")
@@ -415,7 +415,8 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     console = stdout_console()
     if not sys.stdout.isatty():
         console.width = 160
-    console.print(table)
+    if shown:
+        console.print(table)
     if len(shown) < len(rows):
         console.print(f"and {len(rows) - len(shown)} stages that were done before", style="dim")
 
