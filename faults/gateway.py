@@ -30,7 +30,7 @@ from driftline.gateway import sign
 from faults.tools import Tally, mutate
 
 SECRET = "a-secret-that-is-long-enough-for-hs256"
-PUSH, PULL = "/v1/sync/main/push", "/v1/sync/main/pull"
+PUSH, PULL, SNAPSHOT = "/v1/sync/main/push", "/v1/sync/main/pull", "/v1/sync/main/snapshot"
 PATIENCE = 20.0  # longer than every deadline of the server but the whole body's
 CLOCK = Clock()
 
@@ -43,6 +43,9 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
         "slow clients": slow_clients,
         "greedy clients": greedy_clients,
         "mutated cursors": mutated_cursors,
+        "forged pages": forged_pages,
+        "wrong clocks": wrong_clocks,
+        "large writes": large_writes,
         "mutated tokens": mutated_tokens,
         "mutated push bodies": mutated_bodies,
         "mutated HTTP": mutated_http,
@@ -179,6 +182,63 @@ def mutated_cursors(server: Server, dice: random.Random, rounds: int, tally: Tal
         inside = base64.urlsafe_b64encode(mutate(plain, dice)).rstrip(b"=")
         changed = dice.choice([inside, mutate(cursor.encode(), dice)])
         expect(server, tally, {200, 400, 410}, "GET", f"{PULL}?cursor={quoted(changed)}")
+
+
+def forged_pages(server: Server, dice: random.Random, rounds: int, tally: Tally) -> None:
+    """Page tokens with changed bytes, without a signature, and those of another caller."""
+    server.push(*[made(dice) for _ in range(20)])
+    first = server.request("GET", f"{SNAPSHOT}?limit=2")[1]
+    page = json.loads(first.splitlines()[-1])["end"]["next"]
+    plain = base64.urlsafe_b64decode(page + "=" * (-len(page) % 4))
+    for _ in range(rounds):
+        changed = dice.choice([mutate(plain, dice), plain[16:], bytes(16) + plain[16:], plain[: dice.randrange(40)]])
+        if changed != plain:
+            text = base64.urlsafe_b64encode(changed).decode().rstrip("=")
+            expect(server, tally, {400}, "GET", f"{SNAPSHOT}?page={text}")
+    expect(server, tally, {400}, "GET", f"{SNAPSHOT}?page={page}", auth=f"Bearer {token(sub='eve')}")
+    expect(server, tally, {200}, "GET", f"{SNAPSHOT}?page={page}")
+
+
+def wrong_clocks(server: Server, dice: random.Random, rounds: int, tally: Tally) -> None:
+    """Stores whose clocks are wrong by up to days: every write gets through, and all of them end at the same rows."""
+    shifts = [dice.choice([-1, 1]) * dice.randrange(3, 200_000) * 1000 for _ in range(3)]
+    stores = [
+        Store(
+            ":memory:",
+            f"clock{n}",
+            wall=lambda off=shift: int(time.time() * 1000) + off,
+            **address(server, f"clock{n}"),
+        )
+        for n, shift in enumerate(shifts)
+    ]
+    for _ in range(max(rounds // 5, 5)):
+        tally.tried += 1
+        store = dice.choice(stores)
+        store.put("clocks", str(dice.randrange(4)), {dice.choice("xyz"): dice.randrange(9)})
+        if dice.random() < 0.5:
+            store.sync()
+    for store in (*stores, *stores):
+        store.sync()
+    if any(store.pending or store.rejected() for store in stores):
+        tally.loss("a write of a wrong clock did not get through")
+    if any(store.rows("clocks") != stores[0].rows("clocks") for store in stores):
+        tally.loss("stores with wrong clocks differ")
+
+
+def large_writes(server: Server, dice: random.Random, rounds: int, tally: Tally) -> None:
+    """Writes around the limit of a body between small ones: only those that are too large are set aside."""
+    store = Store(":memory:", "large", **address(server, "large"))
+    for _ in range(max(rounds // 40, 2)):
+        tally.tried += 1
+        too_large = dice.random() < 0.5
+        store.put("large", "small", {"n": dice.random()})
+        store.put("large", "big", {"text": "x" * ((17 if too_large else 3) << 20)})
+        store.put("large", "small", {"n": dice.random()})
+        report = store.sync()
+        if (report.pushed, report.rejected) != ((2, 1) if too_large else (3, 0)) or store.pending:
+            tally.loss(f"a large write: {report.pushed} pushed, {report.rejected} rejected, {store.pending} pending")
+        store.delete("large", "big")
+        store.sync()
 
 
 def mutated_tokens(server: Server, dice: random.Random, rounds: int, tally: Tally) -> None:
