@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from support.crash_world import World
-from support.gateways import delta, running
+from support.gateways import Server, delta, running
 from support.postgres import postgres_server
 from support.processes import PATIENCE, on_this_machine, wait_until
 
@@ -105,3 +105,44 @@ def test_an_orderly_end_drains_and_flushes_within_ten_seconds(tmp_path: Path) ->
         assert server.stop(timeout=on_this_machine(10)) == 0
     assert [path for path in (tmp_path / "lake").rglob("*.json") if "envelopes" in path.parts]
     assert server.lines[-1]["event"] == "closed"
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def test_write_rules_hold_while_servers_are_killed(store: str, tmp_path: Path) -> None:
+    """What was acknowledged is there once; what was refused, or tried on the rows of others, is nowhere."""
+    own = [{"name": "own", "tables": ["todos"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}]
+    options = ["--rate-limit", "0", "--flush-seconds", "0.2"]
+    acknowledged: list[str] = []
+    stolen: list[str] = []
+    with contextlib.ExitStack() as stack:
+        options += ["--log", stack.enter_context(postgres_server())] if store == "postgresql" else []
+        for turn in range(3):
+            with running(tmp_path / "data", *options) as server:
+                answer = server.client("ops", role="admin").admin("sync-rules", {"version": 1, "buckets": own})
+                assert answer.status_code == 200
+                _write_until_dead(server, turn, acknowledged, stolen)
+        with running(tmp_path / "data", *options) as server:
+            found = [each["deltaId"] for each in server.client("ops", role="admin").pull_all()[0]]
+            shown = {name: server.client(name).pull_all()[0] for name in ("ann", "bob")}
+    assert len(acknowledged) > 5 < len(stolen)
+    assert len(found) == len(set(found))
+    assert set(acknowledged) <= set(found)
+    assert not set(stolen) & set(found)
+    assert all(each["rowId"].startswith(name) for name, deltas in shown.items() for each in deltas)
+
+
+def _write_until_dead(server: Server, turn: int, acknowledged: list[str], stolen: list[str]) -> None:
+    """Two callers write their own rows and try to take over those of the other one; the server is killed meanwhile."""
+    with contextlib.suppress(httpx.HTTPError):
+        for number in range(10_000):
+            if number == 10:
+                threading.Timer(0.05, server.process.kill).start()
+            name, other = ("ann", "bob") if number % 2 else ("bob", "ann")
+            client = server.client(name)
+            made = delta(name, f"{name}{turn}-{number % 6}", "INSERT", owner=name, n=number)
+            if (answer := client.push(made)).status_code == 200:
+                acknowledged.append(made["deltaId"])
+            assert answer.status_code in (200, 503), answer.text
+            theft = delta(name, f"{other}{turn}-{(number + 1) % 6}", owner=name)
+            stolen.append(theft["deltaId"])
+            assert client.push(theft).status_code in (403, 503)
