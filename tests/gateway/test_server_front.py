@@ -195,5 +195,9 @@ def test_rules_that_an_older_version_took_still_hold(tmp_path: Path) -> None:
     log.change_document("rules", lambda _: stored, "config", "rules")
     log.close()
     with running(tmp_path) as server:
-        server.client().push(delta(row="1", owner="alice", n=5), delta(row="2", owner="bob", n=5))
+        owned = (delta(row="1", owner="alice", n=5), delta(row="2", owner="bob", n=5))
+        assert server.client(role="admin").push(*owned).status_code == 200
         assert [each["rowId"] for each in server.client().pull_all()[0]] == ["1"]
+        # They said nothing about writing: a client may write what it may read, and the operator is told at the start.
+        assert server.client().push(delta(row="2", n=6)).json()["reason"] == "write_rules"
+        assert any('without "writes"' in line.get("event", "") for line in server.lines)
