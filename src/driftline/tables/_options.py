@@ -431,7 +431,10 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
     "Rows": ("key_columns", "mode", "ignore_row_order", "duplicates", "empty_key"),
     "Values": ("tolerance", "normalize", "types", "null"),
     "Columns": ("ignore", "only", "rename", "header_mode"),
-    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
+    "CSV files": (
+        *("delimiter", "encoding", "no_header", "skip_lines", "comment", "duplicate_columns", "ragged"),
+        "skip_blank_lines",
+    ),
     "Checks and output": ("fail_if", "emit_unchanged", "column_stats", "changed_columns_only"),
 }
 

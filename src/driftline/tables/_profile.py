@@ -466,7 +466,7 @@ class Profile:
             about = f"below {plain_number(size)}"
             yield suggest("tolerance", plain_number(size), column.within(size), about, numbers)
         elif otherwise and otherwise >= _OFTEN * total:
-            yield suggest("as", "number", otherwise, KIND_WORDS["number_format"], ("number_format", *SPELLINGS))
+            yield suggest("as", "number", otherwise, "numbers written otherwise", ("number_format", *SPELLINGS))
         steps = _steps(column.kinds)
         hides = sum(column.kinds[kind] for kind in SPELLINGS)
         if steps and hides >= _OFTEN * total:

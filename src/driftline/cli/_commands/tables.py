@@ -267,7 +267,7 @@ _SECTIONS = {
         *("fail_if", "output", "format_name", "limit", "emit_unchanged", "column_stats", "changed_columns_only"),
         *("table", "column_types", "progress", "explain"),
     ),
-    "Engine": ("engine", "master", "spark_conf", "memory"),
+    "More": ("engine", "master", "spark_conf", "memory", "rules", "ignore_column_order", "help_all", "help"),
 }
 
 
