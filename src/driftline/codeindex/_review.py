@@ -329,12 +329,16 @@ def review_github(result: IndexDiff) -> Iterator[str]:
     for file in judged.files:
         for event in file.section.symbols:
             if "after" in event and next(_effects(Section(file.path, None, [event]), file.group, set())) == "API":
-                place = f"file={_escaped(event['after']['file'], ',:')},line={event['after']['range']['startLine']}"
-                yield f"::notice {place},title=API::{_escaped(_headline(event).replace('**', '').replace('`', ''))}"
-    yield f"::notice title=Code changes::{_escaped(judged.line)}"
+                place = (
+                    f"file={annotation_text(event['after']['file'], ',:')},line={event['after']['range']['startLine']}"
+                )
+                words = _headline(event).replace("**", "").replace("`", "")
+                yield f"::notice {place},title=API::{annotation_text(words)}"
+    yield f"::notice title=Code changes::{annotation_text(judged.line)}"
 
 
-def _escaped(value: str, more: str = "") -> str:
+def annotation_text(value: str, more: str = "") -> str:
+    """A text inside of a workflow command of GitHub."""
     for sign in ("%", "\r", "\n", *more):
         value = value.replace(sign, f"%{ord(sign):02X}")
     return value

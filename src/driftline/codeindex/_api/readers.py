@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.codeindex._api import go, namespaced, plain, python, rust, script
+from driftline.codeindex._api import go, namespaced, python, rust, script
 from driftline.codeindex._api.compare import Reading
-from driftline.codeindex._api.model import Fact, FileFacts, Files, Surface
+from driftline.codeindex._api.model import Fact, FileFacts, Files, Surface, Thing
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 MANIFEST_LANGUAGES = frozenset(("json", "toml", "gomod"))
 _PACKAGE_JSON = ("name", "version", "private", "exports", "types", "typings", "module", "main")
+_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".ipp")
+_NOT_API = re.compile(r"(^|/)(tests?|testing|specs?|docs?|examples?|benchmarks?|scripts?|tools?|vendor|third_party)/")
 _TABLES = ("package", "lib", "project", "accepted", "levels")
+
+
+# C, C++, Ruby and Bash: names that came and went; what else changed needs a compiler or a run.
+
+
+def headers(files: Files) -> Surface:
+    """C and C++: headers below `include/`, else all outside of `src/`."""
+    listed = [path for path in files if path.endswith(_HEADERS) and not _NOT_API.search(path)]
+    inside = [path for path in listed if path.startswith("include/") or "/include/" in path]
+    chosen = set(inside or (path for path in listed if "/src/" not in f"/{path}"))
+    return _surface(files, chosen.__contains__)
+
+
+def scripts(files: Files) -> Surface:
+    """Ruby and Bash: all files that are not tests or tools."""
+    return _surface(files, lambda path: _NOT_API.search(path) is None and not path.endswith(("_test.rb", "_spec.rb")))
+
+
+def _surface(files: Files, is_api: Callable[[str], bool]) -> Surface:
+    found = Surface()
+    for path, file in sorted(files.items()):
+        if is_api(path):
+            found.files.add(path)
+            for fact in file.facts.names:
+                found.names.setdefault(fact.name, Thing.of(fact, path, fact.name))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +66,8 @@ FAMILIES = (
     Family(("javascript", "typescript", "tsx", "json"), script.surface, Reading("script", overloads=True)),
     Family(("java",), namespaced.surface, Reading("java", overloads=True)),
     Family(("csharp",), namespaced.surface, Reading("csharp", by_keyword=True, overloads=True)),
-    Family(("c", "cpp"), plain.headers, Reading("plain")),
-    Family(("ruby", "bash"), plain.scripts, Reading("plain")),
+    Family(("c", "cpp"), headers, Reading("plain")),
+    Family(("ruby", "bash"), scripts, Reading("plain")),
 )
 
 

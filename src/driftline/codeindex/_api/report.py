@@ -18,7 +18,7 @@ from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._diff.diff import DiffRequest, prepare
 from driftline.codeindex._options import DiffOptions, kind_of
 from driftline.codeindex._read.resolve import ResolvedRef
-from driftline.codeindex._review import code
+from driftline.codeindex._review import annotation_text, code
 from driftline.core import JsonObject, Tracker
 from driftline.errors import IndexRefError
 
@@ -410,13 +410,7 @@ def report_github(found: ApiReport) -> Iterator[str]:
     for change in (*found.breaking, *found.unknown):
         side = change.after or change.before or {}
         kind = "error" if change.level == MAJOR else "warning"
-        place = f"file={_escaped(str(side.get('file', '')), ',:')},line={side.get('line', 1)}"
+        place = f"file={annotation_text(str(side.get('file', '')), ',:')},line={side.get('line', 1)}"
         words = " ".join(filter(None, (change.name, change.why)))
-        yield f"::{kind} {place},title={_escaped(change.rule, ',:')}::{_escaped(words)}"
-    yield f"::notice title=API::{_escaped(found.verdict_line)}"
-
-
-def _escaped(value: str, more: str = "") -> str:
-    for sign in ("%", "\r", "\n", *more):
-        value = value.replace(sign, f"%{ord(sign):02X}")
-    return value
+        yield f"::{kind} {place},title={annotation_text(change.rule, ',:')}::{annotation_text(words)}"
+    yield f"::notice title=API::{annotation_text(found.verdict_line)}"
