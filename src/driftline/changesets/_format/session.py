@@ -6,9 +6,9 @@ An event visits the key before it and the key after it. A key's entry compares i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,10 @@ class EventLog:
         if indirect:
             events.indirect.append(len(events.images) // 2)
         events.images += (before, after)
+
+    def extend(self, events: Iterable[tuple[Row | None, Row | None]]) -> None:
+        """Note events that are not indirect, as rows before and after."""
+        (self._open or self._opened()).images += chain.from_iterable(events)
 
     def append_columns(self, events: ColumnEvents) -> None:
         """Note the events of whole columns."""

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import islice, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
@@ -379,8 +380,8 @@ class _Comparison:
             marker = PATCHSET_MARKER if self._settings.patchset else CHANGESET_MARKER
             feed = _Feed(table, marker, stack, may_have_null_keys=pair.may_have_null_keys)
             counts = {
-                "insert": feed.add((None, row) for row in pair.only_in(NEW)),
-                "delete": feed.add((row, None) for row in pair.only_in(OLD)),
+                "insert": feed.add(zip(repeat(None), pair.only_in(NEW))),
+                "delete": feed.add(zip(pair.only_in(OLD), repeat(None))),
                 "update": feed.add(pair.changed()),
             }
             feed.write_to(self._out)
@@ -431,10 +432,7 @@ class _Feed:
         rest = iter(events)
         while chunk := list(islice(rest, _CHUNK_ROWS)):
             if self._may_have_null_keys:
-                has_null = [self._has_null_key(before if after is None else after) for before, after in chunk]
-                # Rows without a whole key are no changes, but SQLite's hash table sees them pass.
-                self._ends_with_null_key = has_null[-1]
-                chunk = [event for event, is_null in zip(chunk, has_null, strict=True) if not is_null]
+                chunk = self._with_whole_keys(chunk)
             count += len(chunk)
             if self._spool is None and len(self._few) + len(chunk) <= _FEW_ROWS:
                 self._few += chunk
@@ -446,8 +444,7 @@ class _Feed:
     def write_to(self, out: IO[bytes]) -> None:
         """Write the section, if there is any; for SQLite's own diff an update is one event (changesets §5.2)."""
         if self._spool is not None:
-            self._encode(self._few)
-            self._spool.write_to(out, event_after_last_key=self._ends_with_null_key)
+            self._spool.write_to(out, event_after_last_key=self._ends_with_null_key, keys_are_unique=True)
         elif self._few:
             records = Entries(self._table, self._marker == PATCHSET_MARKER)
             header = Header(self._marker, self._table, 0)
@@ -471,13 +468,20 @@ class _Feed:
         from driftline.changesets._format.session import EventLog
         from driftline.changesets._make.sections import Spool
 
+        if not chunk:
+            return
         if self._spool is None:
             self._spool = self._stack.enter_context(Spool.opened(self._table, self._marker))
         log = EventLog(self._table)
-        for before, after in chunk:
-            log.append(before, after, False)
+        log.extend(chunk)
         self._spool.add(log.collected())
 
-    def _has_null_key(self, row: Row | None) -> bool:
-        assert row is not None
-        return any(row[index] is None for index in self._table.key_indexes)
+    def _with_whole_keys(self, chunk: list[_Event]) -> list[_Event]:
+        """Rows without a whole key are no changes, but SQLite's hash table sees them pass."""
+        rows: list[Any] = [before if after is None else after for before, after in chunk]
+        indexes = self._table.key_indexes
+        self._ends_with_null_key = any(rows[-1][index] is None for index in indexes)
+        if not any(None in map(itemgetter(index), rows) for index in indexes):
+            return chunk
+        pairs = zip(chunk, rows, strict=True)
+        return [event for event, row in pairs if all(row[index] is not None for index in indexes)]

@@ -171,12 +171,15 @@ class Spool:
         self._key_lengths.append(byte_ranges(found.keys)[1])
         self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
 
-    def write_to(self, out: IO[bytes], *, event_after_last_key: bool) -> int:
-        """Write the section in the order of a session; how many records there are (changesets §2.1)."""
+    def write_to(self, out: IO[bytes], *, event_after_last_key: bool, keys_are_unique: bool = False) -> int:
+        """Write the section in the order of a session; how many records there are (changesets §2.1).
+
+        `keys_are_unique` is for events of a database, whose index has told its keys apart already.
+        """
         if not self._hashes:
             return 0
         hashes = np.concatenate(self._hashes)
-        if _has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
+        if not keys_are_unique and _has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
             raise self._repeated_key()
         lengths = np.concatenate(self._record_lengths)
         order = session_order(hashes, event_after_last_key=event_after_last_key)
