@@ -23,13 +23,12 @@ import io
 import json
 import re
 import secrets
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from driftline.core import open_bytes
@@ -41,6 +40,9 @@ from driftline.payloads._values.limits import EngineConfig
 from driftline.payloads._values.paths import STEP, unescaped
 from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.values import Json
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GOR_END = "\n🐵🙈🙉\n".encode()
@@ -338,9 +340,11 @@ class _HarFiles:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._zip: zipfile.ZipFile | None = None
+        self._zip: ZipFile | None = None
 
     def __enter__(self) -> _HarFiles:
+        import zipfile
+
         if self._path.is_file() and zipfile.is_zipfile(self._path):
             self._zip = zipfile.ZipFile(self._path)
         return self
@@ -361,13 +365,15 @@ class _HarFiles:
 
     def attached(self, name: str, limit: int) -> bytes:
         """An attached body; no more than a byte beyond the limit is read."""
+        from zipfile import BadZipFile
+
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:
             raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
         try:
             with self._zip.open(name) if self._zip is not None else (self._path.parent / place).open("rb") as stream:
                 return stream.read(limit + 1)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        except (OSError, KeyError, ValueError, EOFError, zlib.error, BadZipFile):
             raise NoBodyError(f"the capture has no body: the attached file {name!r} is not there") from None
 
 

@@ -79,7 +79,9 @@ class PayloadPlan:
         held = hold(deadline)
         try:
             try:
-                pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
+                left = read_payload(old, OLD, self.config)
+                is_same_text = type(old) is bytes is type(new) and old == new
+                pair = (left, left if is_same_text else read_payload(new, NEW, self.config))
             except PayloadError as error:
                 run = Run(self.config, self._plans.root, (None, None), deadline)
                 raise self._cut_short(error, run) from None

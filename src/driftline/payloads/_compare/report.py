@@ -383,11 +383,17 @@ class Run:
         self.note(path, rule, "allowed")
 
     def schema_mismatch(self, path: Path, old: Value, new: Value, sides: list[int], expectation: str) -> None:
-        """A value of the wrong type or a missing required member: ERROR when strict, else INFO in the trace."""
-        side = "both" if len(sides) == 2 else SIDE_NAMES[sides[0]]
-        where = "Old and New do" if len(sides) == 2 else f"{SIDE_NAMES[sides[0]].capitalize()} does"
-        if self.config.strict_schema_validation:
-            message = f"{where} not match the schema: {expectation}"
-            self.error("SCHEMA_MISMATCH", path, old, new, message, side=side)
-        else:
+        """A value of the wrong type or a missing required member, when strict; else it is noted in the trace.
+
+        A fault of one side is an ERROR; one that both sides share is no difference of versions: a WARNING.
+        """
+        is_shared = len(sides) == 2
+        side = "both" if is_shared else SIDE_NAMES[sides[0]]
+        where = "Old and New do" if is_shared else f"{SIDE_NAMES[sides[0]].capitalize()} does"
+        message = f"{where} not match the schema: {expectation}"
+        if not self.config.strict_schema_validation:
             self.note(path, expectation, f"schema mismatch in {side}")
+        elif is_shared:
+            self.warn("SCHEMA_MISMATCH", path, message, side=side)
+        else:
+            self.error("SCHEMA_MISMATCH", path, old, new, message, side=side)
