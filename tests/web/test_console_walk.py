@@ -207,12 +207,13 @@ def test_a_diff_is_downloaded_in_every_format(
     result: Page, folder: Path, changes: dict[str, dict[str, list[str]]]
 ) -> None:
     taken = {link.text: result.walker.open(result.link_to(link)) for link in result.all(".menu a[download]")}
-    endings = {"jsonl": "jsonl", "csv": "csv", "html": "html", "markdown": "md"}
+    endings = {"jsonl": "jsonl", "json": "json", "csv": "csv", "html": "html", "markdown": "md"}
     assert {name: page.headers["content-disposition"] for name, page in taken.items()} == {
         name: f'attachment; filename="changes.{ending}"' for name, ending in endings.items()
     }
     with dl.diff(folder / "monday.csv", folder / "tuesday.csv", key="id") as made:
         assert taken["jsonl"].content == b"".join(made.lines())
+    assert [event["type"] for event in json.loads(taken["json"].content)].count("changed") == len(changes["changed"])
     kinds = Counter(row["_change"] for row in csv.DictReader(taken["csv"].body.splitlines(keepends=True)))
     assert {kind: kinds[kind] for kind in changes if kind != "changed"} == {
         kind: len(rows) for kind, rows in changes.items() if kind != "changed"

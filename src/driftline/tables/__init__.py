@@ -60,7 +60,6 @@ if TYPE_CHECKING:
         OPTION_GROUPS as OPTION_GROUPS,
         OPTIONS as OPTIONS,
         DiffRules as DiffRules,
-        HeaderMode as HeaderMode,
         Option as Option,
         TableOptions as TableOptions,
         check_options as check_options,
