@@ -55,7 +55,7 @@ class ParquetSource(ColumnarFiles):
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The row groups of all files."""
-        from driftline.sources._cells import column_kinds, is_of_polars
+        from driftline.sources._cells import column_kinds
 
         header: tuple[str, ...] | None = None
         splits: list[RowGroup] = []
@@ -72,7 +72,7 @@ class ParquetSource(ColumnarFiles):
             schemas.append(schema)
             rows += about.num_rows
             splits += [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
-        is_same = all(schema.equals(other) for other in schemas) and all(map(is_of_polars, schema.types))
+        is_same = all(schema.equals(other) for other in schemas)
         shared = schema if is_same else None  # rows of other types are compared as text
         return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema), schema=shared)
 
