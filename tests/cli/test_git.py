@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
@@ -243,6 +245,45 @@ def test_a_conflict_leaves_the_merged_table_with_both_versions(repository):
     driftline(*merging, code=2)
     driftline(*merging, "--prefer", "theirs")
     assert (repository / "out.csv").read_text() == theirs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_change_of_either_branch_is_missing(repository, seed):
+    """Random histories of three branches, merged by Git one after the other."""
+    random = Random(seed)
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    base = {str(number): [random.choice("abc"), random.choice("xyz")] for number in range(8)}
+
+    def write(rows):
+        lines = [",".join([key, *cells]) for key, cells in rows.items()]
+        (repository / "t.csv").write_text("\n".join(["id,v,w", *lines]) + "\n")
+
+    write(base)
+    commit("base")
+    changes = {}
+    for name in ("one", "two", "three"):
+        git("checkout", "-q", "-B", name, "main")
+        rows = {key: list(cells) for key, cells in base.items()}
+        for key in random.sample(sorted(rows), 3):
+            changes.setdefault((key, at := random.randrange(2)), {})[name] = value = f"{name}{key}"
+            rows[key][at] = value
+        rows[f"new-{name}"] = [name, name]
+        write(rows)
+        commit(name)
+    git("checkout", "-q", "one")
+    for name in ("two", "three"):
+        done = run_process(["git", "merge", "-q", name, "-m", name], capture_output=True, check=False)
+        text = (repository / "t.csv").read_text()
+        assert ("<<<<<<< ours" in text) == bool(done.returncode)
+        if done.returncode:
+            clean = re.sub("<<<<<<< ours\n.*?=======\n(.*?)>>>>>>> theirs\n", r"\1", text, flags=re.S)
+            (repository / "t.csv").write_text(clean)
+            commit(name)
+        assert all(f"new-{other}," in text for other in ("one", name))
+        for made in changes.values():
+            assert name not in made or made[name] in text
+            assert "one" not in made or len(made) > 1 or made["one"] in text
 
 
 def test_rules_by_path_and_drivers_by_rules(repository):

@@ -162,3 +162,9 @@ def test_hive_folders_of_anything_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         rows(str(tmp_path))
     assert caught.value.code == "unsupported_format"
+
+
+def test_a_password_is_not_repeated() -> None:
+    with pytest.raises(DriftlineError, match=r"mysql://ann:\*\*\*@host/shop::t: addresses of mysql") as raised:
+        parse_address("mysql://ann:secret@host/shop::t")
+    assert "secret" not in str(raised.value.to_dict())

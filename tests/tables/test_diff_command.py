@@ -268,8 +268,11 @@ def test_explain_says_what_would_be_done(pair: tuple[str, str], capfdbinary: pyt
         "key: none, rows by position; columns that could be the key: id, seen_at",
         "rules: delimiter 'auto' · rename price → cost · ignore *_at · as price number",
     ]
-    assert diff(*pair, "--delimiter", "auto", "--explain") == 2
-    assert b"--rename price=cost takes one for the other" in capfdbinary.readouterr().err
+    assert diff(*pair, "--delimiter", "auto", "--explain") == 0
+    shown = capfdbinary.readouterr().out
+    assert b"--rename price=cost takes one for the other" in shown
+    assert shown.endswith(b"remedy: this pair is read with --header-mode common\n")
+    assert diff(pair[0], "missing.csv", "--explain") == 2
 
 
 def test_rules_come_from_a_file_and_options_replace_them(

@@ -101,7 +101,9 @@ def unsupported(text: str, scheme: str) -> InputError:
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
         "spark": "read it with spark.table(…) and use driftline.spark.diff",
     }.get(scheme, _SERVED)
-    return InputError(f"{text}: addresses of {scheme} are not served: {remedy}", code="unsupported_address", path=text)
+    shown = re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", text)  # never a password
+    words = f"{shown}: addresses of {scheme} are not served: {remedy}"
+    return InputError(words, code="unsupported_address", path=shown)
 
 
 def _prefixed(text: str, kind: str, rest: str) -> Address:

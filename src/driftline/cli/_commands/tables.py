@@ -18,7 +18,7 @@ from driftline.cli._group import Function, GroupedCommand, Words, engine_options
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
-from driftline.errors import DriftlineError, OptionError
+from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import (
     FIRST,
     FirstEvents,
@@ -346,7 +346,7 @@ def diff(
     with naming_remedies(job, given), progress_bar(show=progress) as tracker:
         job = replace(job, tracker=tracker)
         if explain:
-            return _explain(job, engine)
+            return _explain(job, engine, given)
         name = tell_choice(engine, choose_engine(engine, job))
         if is_folder and output is not None:
             stats = _write_folder(name, job, output, format_name)
@@ -371,12 +371,18 @@ def _chosen(a: str, b: str, given: dict[str, Any], *, with_rules: bool) -> dict[
     return chosen
 
 
-def _explain(job: TableDiffJob, engine: str) -> int:
-    from driftline.tables import explain_plan
+def _explain(job: TableDiffJob, engine: str, given: dict[str, Any]) -> int:
+    """What would be done; what is wrong with the tables is a part of it, and only what cannot be opened is an error."""
+    from driftline.tables import explain_plan, remedy
 
     name, reason = choose_engine(engine, job)
-    for line in explain_plan(job, f"{name} ({reason})"):
-        click.echo(line)
+    try:
+        for line in explain_plan(job, f"{name} ({reason})"):
+            click.echo(line)
+    except TableError as error:
+        click.echo(f"error[{error.code}]: {error.message}")
+        words = remedy(error, job, given, in_python=False)
+        click.echo(f"remedy: {words}" if words else "remedy: none was found")
     return SAME
 
 
