@@ -322,7 +322,8 @@ def _die_at_step(number: int) -> None:
         (loading, "append"),
         (generations, "append"),
         (registry, "create"),
-        (delta_tables, "create"),
+        (delta_tables.DeltaStore, "create"),
+        (delta_tables.StoredDelta, "append"),
     ):
         guard(owner, name)
 
