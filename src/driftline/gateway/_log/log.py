@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from driftline.deltas import COUNTER_BITS, MAX_DRIFT_MS, RowKey, latest_admitted
 from driftline.errors import DriftlineError, GatewayError
+
+if TYPE_CHECKING:
+    from driftline.gateway._sync.write_rules import RowRules
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
 UNSEEDED = "unseeded"  # document: the merged rows may lack some that only the lake has
@@ -150,26 +153,6 @@ class AppendView(Protocol):
         """The records in a range of sequences."""
 
 
-class Verdicts(Protocol):
-    """The write rules during one append."""
-
-    def check(self, batch: Sequence[Entry], fresh: Sequence[int], claims: Claims | None) -> Sequence[int]:
-        """Refuse a batch with deltas that its writer may not write; positions that the writer will not see."""
-
-    def take(self, batch: Sequence[Entry], fresh: Sequence[int], first: int) -> None:
-        """Merge the deltas of an accepted batch, which get sequences from `first` on."""
-
-    def changed(self) -> dict[RowKey, StoredRow]:
-        """The merged rows to store with the append."""
-
-
-class WriteJudge(Protocol):
-    """Decides who may write what, on the rows as they are inside the append's transaction."""
-
-    def begin(self, view: AppendView, entries: Sequence[Entry]) -> Verdicts | None:
-        """The rules for this append, None where there are none."""
-
-
 class DeltaLog(Protocol):
     """Arrival order, append-only, durable before `append` returns.
 
@@ -177,7 +160,7 @@ class DeltaLog(Protocol):
     everything below it.
     """
 
-    judge: WriteJudge | None = None
+    judge: RowRules | None = None  # decides who may write what, inside the transaction of an append
     _poll_seconds: ClassVar[float]  # how late a waiting reader sees the commit of another process
     _committed: threading.Condition
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import dict_row, tuple_row
@@ -35,7 +35,6 @@ from driftline.gateway._log.log import (
     Record,
     StoredRow,
     StoredVersion,
-    Verdicts,
     Waiting,
     check_clock,
     check_horizon,
@@ -45,6 +44,9 @@ from driftline.gateway._log.log import (
     unknown_entries,
     with_claims,
 )
+
+if TYPE_CHECKING:
+    from driftline.gateway._sync.write_rules import Judgement
 
 Connection = psycopg.Connection[Any]
 
@@ -419,7 +421,7 @@ class PostgresLog(DeltaLog):
         clock: Clock,
         known: dict[tuple[int, bytes], int],
         tables: dict[str, str],
-        verdicts: Verdicts | None,
+        verdicts: Judgement | None,
         taken: list[tuple[int, Entry]],
         batch: Sequence[Entry],
         claims: Claims | None,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -33,7 +33,6 @@ from driftline.gateway._log.log import (
     Record,
     StoredRow,
     StoredVersion,
-    Verdicts,
     Waiting,
     check_clock,
     check_horizon,
@@ -43,6 +42,9 @@ from driftline.gateway._log.log import (
     unknown_entries,
     with_claims,
 )
+
+if TYPE_CHECKING:
+    from driftline.gateway._sync.write_rules import Judgement
 
 FORMAT_VERSION = 2
 
@@ -349,7 +351,7 @@ class SqliteLog(DeltaLog):
         db: apsw.Connection,
         clock: Clock,
         counters: dict[str, int],
-        verdicts: Verdicts | None,
+        verdicts: Judgement | None,
         batch: Sequence[Entry],
         claims: Claims | None,
     ) -> Appended | DriftlineError:
