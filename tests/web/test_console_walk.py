@@ -278,7 +278,7 @@ def test_a_failed_comparison_says_why_and_keeps_the_form(walker: Walker, folder:
     (folder / "ragged.csv").write_text("id,v\n1\n")
     page = walker.open("/").form("#compare").fill(a="monday.csv", b="ragged.csv").run()
     assert page.path.startswith("/jobs/")
-    assert "error[" in page.one(".problem[role=alert]").text
+    assert "error[" in page.one("[role=alert] .problem").text
     assert "internal" not in page.text
     assert (page.form("#compare").value("a"), page.form("#compare").value("b")) == ("monday.csv", "ragged.csv")
     missing = walker.open("/").form("#compare").fill(a="monday.csv", b="nowhere.csv", tolerance="balance=1").send(404)
@@ -333,6 +333,9 @@ def test_another_header_has_a_button_that_compares_the_common_columns(walker: Wa
     assert "--" not in words
     button = page.one(".problem button")
     assert button.text == "Compare the 2 common columns"
+    preview = fragment(walker, page.form("#compare"), "/preview")
+    assert preview.one(".problem").text == words, "the preview says the same, without flags of the command line"
+    assert preview.one(".problem button").text == button.text
     result = page.form("#compare").press(button).run()
     assert count(result, "changed") == 1
     assert "header-mode common" in result.one(".meta").text

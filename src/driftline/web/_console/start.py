@@ -134,16 +134,17 @@ def _with_key(wanted: Comparison, folder: Folder) -> Comparison:
 async def _preview(console: Console, request: Request) -> Response:
     """What the rules do to the counts, or what is wrong with them."""
     form = await checked_form(request)
-    shown: dict[str, Any] = {"preview": None, "size": 0, "error": ""}
+    shown: dict[str, Any] = {"preview": None, "size": 0, "problem": None}
+    comparison = _comparison(form)
     try:
-        comparison = _comparison(form)
         check_options(**comparison.options)
         shown["size"] = await run_in_threadpool(console.previews.size, comparison)
         if shown["size"] <= LARGE_BYTES or "now" in form:
             preview = shown["preview"] = await _counted(console, request, comparison)
-            shown["error"] = preview.ruled.error
+            if preview.ruled.error is not None:
+                raise preview.ruled.error
     except DriftlineError as error:  # half-written rules are no fault of the page
-        shown["error"] = error.message
+        shown["problem"] = await run_in_threadpool(explained, error, comparison, console.folder)
     return page(request, "preview.html", **shown)
 
 
@@ -363,7 +364,7 @@ class Counts:
 
     stats: dict[str, Any] | None
     changed: dict[str, int]
-    error: str = ""
+    error: DriftlineError | None = None
 
 
 @dataclass(frozen=True)
@@ -431,7 +432,7 @@ def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Count
     except Cancelled:
         raise
     except DriftlineError as error:
-        return Counts(None, {}, error.message)
+        return Counts(None, {}, error)
 
 
 def _changed_cells(event: dict[str, Any]) -> dict[str, int]:

@@ -167,6 +167,7 @@ async function preview(more = {}) {
   try {
     const answer = await fetch("/preview", { method: "POST", body, signal: counting.signal, headers: { "x-fragment": "1" } });
     if (answer.headers.get("content-type").includes("html")) place.innerHTML = await answer.text();
+    if (place.querySelector(".problem, table")) document.getElementById("refused")?.remove(); // the preview is newer
     else place.replaceChildren(problem((await answer.json()).message));
     place.classList.remove("busy");
   } catch (error) {
