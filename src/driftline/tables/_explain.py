@@ -10,7 +10,7 @@ from typing import Any
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
-from driftline.sources import CsvSource, Source, column_kinds, is_stream, open_source
+from driftline.sources import CsvSource, Source, is_stream, open_source
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, open_sides
 from driftline.tables._events import Stats
@@ -147,6 +147,8 @@ def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
 
 
 def _kinds(source: Source) -> dict[str, str]:
+    from driftline.sources import column_kinds  # brings Polars, which a small diff does without
+
     declared = source.types()
     return {} if declared is None else column_kinds(declared)
 
