@@ -214,3 +214,29 @@ def test_nothing_but_unknown_changes_are_not_compatible() -> None:
     assert (report.verdict, report.fails(), report.fails(strict=True)) == ("not known", False, True)
     annotations = "\n".join(report_github(report))
     assert annotations.startswith("::warning file=m.py,line=1,title=unparsed::m m.py does not parse")
+
+
+DEEP = 5000
+
+
+@pytest.mark.parametrize(
+    ("language", "source"),
+    [
+        ("python", "class A:\n    def __init__(self):\n        x(" + "(" * DEEP + ")" * DEEP + ")\n"),
+        ("go", "package m\n\nconst A = " + "(" * DEEP + "1" + ")" * DEEP + "\n"),
+        ("rust", "pub fn f(a: " + "Box<" * DEEP + "u8" + ">" * DEEP + ") {}\n"),
+        ("typescript", "export const a: " + "Array<" * DEEP + "A" + ">" * DEEP + " = 1\n"),
+        ("java", "public class A { public " + "B<" * DEEP + "C" + ">" * DEEP + " f() { return null; } }\n"),
+    ],
+)
+def test_what_is_nested_too_deep_is_not_understood(language: str, source: str) -> None:
+    found = extract(language, source.encode())
+    assert found.facts is not None or found.parse_error
+
+
+@pytest.mark.parametrize("case", VECTORS[::3], ids=lambda case: case["id"])
+def test_readers_survive_what_is_cut_off(case: dict[str, Any]) -> None:
+    for path, source in case["before"].items():
+        language = language_of(path)
+        for end in range(len(source)) if language is not None else ():
+            assert extract(language.name, source[:end].encode()) is not None

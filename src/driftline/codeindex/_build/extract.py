@@ -101,7 +101,11 @@ def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracte
     captures = QueryCursor(loaded(language_name)[1]).captures(root)
     found = definitions(language, captures)
     reader = _Reader(language, source, captures, found, root)
-    facts = facts_of(language_name, source, root)
+    facts, too_deep = None, False
+    try:
+        facts = facts_of(language_name, source, root)
+    except RecursionError:
+        too_deep = True  # told as a file that was not understood
     if language_name in _PLAIN:
         mark_plain(found)
         facts = reader.plain_facts()
@@ -109,7 +113,7 @@ def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracte
         visible = exported_names(language_name, facts)
         for item in found:
             item.public = item.kind == "scope" or item.name in visible or " as " in item.parent
-    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error, facts)
+    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error or too_deep, facts)
 
 
 class _Reader:
