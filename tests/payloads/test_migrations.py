@@ -147,3 +147,8 @@ def test_flags_of_commands(tmp_path):
 def test_values_of_the_rules_are_checked():
     warnings = payloads.compare({}, {}, {"x-migration-naming": "kebab"}).warnings
     assert "must be one of snake-to-camel" in warnings[0].message
+
+
+def test_a_path_without_its_start_gets_a_hint():
+    with pytest.raises(PayloadError, match=r"--ignore b: not a JSONPath \(a path begins with \$, such as"):
+        compare({}, {}, ignore=["b"])

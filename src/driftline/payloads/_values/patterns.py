@@ -264,6 +264,8 @@ class BadPathError(ValueError):
 
 def parse_path(text: str) -> Any:
     """A compiled query; raises `BadPathError`."""
+    if not text.lstrip().startswith("$"):
+        raise BadPathError("a path begins with $, such as $.items or $..id")
     try:
         query = ENVIRONMENT.compile(text)
     except (JSONPathError, RecursionError, ValueError) as error:
