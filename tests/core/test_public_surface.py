@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import driftline
-from driftline.core._extras import OLD_MODULES, OLD_MODULES_END, RENAMED
+from driftline import _OLD_MODULES as OLD_MODULES, _OLD_MODULES_END as OLD_MODULES_END, _RENAMED as RENAMED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/driftline"

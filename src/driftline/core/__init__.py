@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from driftline.core._extras import (
         EXTRA_OF as EXTRA_OF,
+        keep_old_modules as keep_old_modules,
         load_function as load_function,
         missing_extra as missing_extra,
     )

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         as_double as as_double,
         decimal_of as decimal_of,
         decimal_scale as decimal_scale,
-        exact_number as exact_number,
         exact_wire as exact_wire,
         integer_of as integer_of,
         integer_wire as integer_wire,

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         option_names as option_names,
     )
     from driftline.tables._patch import patch as patch
-    from driftline.tables._profile import ColumnProfile as ColumnProfile, Profile as Profile, Suggestion as Suggestion
+    from driftline.tables._profile import Profile as Profile
     from driftline.tables._rules.cells import EXACT as EXACT
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

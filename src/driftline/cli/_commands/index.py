@@ -111,7 +111,7 @@ def _reference(word: str) -> str:
 @click.command("diff", cls=TwoSidesCommand, epilog=_DIFF_EPILOG)
 @click.argument("refs", nargs=-1, metavar="[FROM [TO] | FROM..TO] [-- PATHS]")
 @click.option("--staged", is_flag=True, help="The side after is what is staged, not the working tree.")
-@click.option("--paths", "paths", hidden=True, multiple=True)
+@click.option("--paths", "paths", hidden=True, multiple=True, help="Only these paths, as behind --.")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
 @repo_option
