@@ -49,10 +49,11 @@ def test_the_guides_lines_with_the_delta_extension(lake: Lake, monkeypatch: pyte
     Path(lake.root, "lake").symlink_to(lake.root)
     monkeypatch.chdir(lake.root)
     statements = lines_of_the_guide("delta_scan")
-    assert len(statements) == 2
+    assert len(statements) == 3
     with duckdb.connect() as connection:
         connection.execute(f"LOAD '{path}'")
-        base, history = (connection.execute(statement).fetchall() for statement in statements)
+        state, base, history = (connection.execute(statement).fetchall() for statement in statements)
+        assert sorted(row[0] for row in state) == [row[0] for row in base]
         assert base == [(str(n), None if n == 1 else f"t{n}") for n in range(8) if n != 2]
         assert history == [(1, "INSERT", "t1"), (20, "UPDATE", None)]
 

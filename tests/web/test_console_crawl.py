@@ -137,6 +137,7 @@ def test_every_kind_of_page_is_reached_by_links(pages: list[Page]) -> None:
     assert {show for path, show in views if path == "/payloads/batch"} >= {"places", "failed", "rules", "unused"}
     assert any(page.path == "/pipelines/run" for page in pages)
     assert {page.headers["content-type"].partition(";")[0] for page in pages if page.path.endswith("/download")} == {
+        "application/json",
         "application/x-ndjson",
         "text/csv",
         "text/html",
@@ -170,7 +171,13 @@ def test_every_file_that_a_page_loads_is_there(walker: Walker, shown: list[Page]
         for selector in ("script", "link", "img")
         for each in page.all(selector)
     }
-    assert loaded == {"/static/look.css", "/static/console.css", "/static/console.js", "/static/icon.svg"}
+    assert loaded == {
+        "/static/look.css",
+        "/static/run.css",
+        "/static/console.css",
+        "/static/console.js",
+        "/static/icon.svg",
+    }
     for address in loaded:
         answer = walker.open(address)
         assert answer.headers["content-type"].partition(";")[0] == kinds[address.rpartition(".")[2]]
