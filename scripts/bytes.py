@@ -346,7 +346,7 @@ def run_help(bench: Bench, workers: ThreadPoolExecutor) -> Outcome:
             outcome.exit |= code
             outcome.files[" ".join(words)] = bench.masked(page)
             lists = re.findall(r"^(?:Commands|More):\n((?:  .*\n)+)", page.decode(), re.MULTILINE)
-            found += [(*words, name) for listed in lists for name in re.findall(r"^  (\S+)", listed, re.MULTILINE)]
+            found += [(*words, name) for listed in lists for name in re.findall(r"^  ([a-z]\S*)", listed, re.MULTILINE)]
         waiting = found
     return outcome
 

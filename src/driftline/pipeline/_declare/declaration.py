@@ -97,9 +97,9 @@ class TableFlow:
 
     def rules(self) -> JsonObject:
         """The rules of its diff, as the table diff takes them."""
-        # Records of stages have these four, given or not.
-        usual = {"mode": None, "header_mode": "strict", "ignore_row_order": False, "delimiter": None}
-        return {**usual, **self.options, "key_columns": list(self.key)}
+        # Records of stages have these five in this order, given or not.
+        usual = {"mode": None, "key_columns": list(self.key), "header_mode": "strict"}
+        return {**usual, "ignore_row_order": False, "delimiter": None, **self.options}
 
 
 @dataclass(frozen=True, slots=True)
