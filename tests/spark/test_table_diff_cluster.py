@@ -88,5 +88,6 @@ def test_spark_connect(tmp_path: Path, tables: tuple[Path, Path], spark) -> None
         assert (code, out) == (2, b"")
         assert err == (
             'error[duplicate_key]: Duplicate key in B: {"id":"77"} (rows 39 and 1962); --duplicates match pairs the '
-            "rows of a key, --duplicates first or last keeps one; or name more key columns\n"
+            "rows of a key, --duplicates first or last keeps one; or name more key columns; "
+            "this pair is read with --duplicates match\n"
         )

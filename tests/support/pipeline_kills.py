@@ -66,7 +66,7 @@ def watch(used: set[str], writer: int) -> None:
 
     guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
     guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
-    guarded(loading, "append", lambda deltas, commit: f"{deltas.table_uri} {commit.metadata['label']}")
+    guarded(loading, "append", lambda deltas, commit: f"{deltas._table.table_uri} {commit.metadata['label']}")
     guarded(loading, "plan_ingest", lambda lake, tables, by, how: f"{tables} {how.start}")
     guarded(loading, "register", lambda lake, schema: schema.table)
 

@@ -187,7 +187,8 @@ def _path(section: Section, key: str) -> str | None:
     """A path of this machine, or an address in a store."""
     path = section.text(key)
     is_other = path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://")
-    if path is not None and (is_other or _TABLE_ADDRESS.match(path)):
+    is_versions = path is not None and path.startswith("delta:") and path.endswith(VERSIONS)
+    if path is not None and (is_other or (_TABLE_ADDRESS.match(path) and not is_versions)):
         section.fail(
             f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here, a Delta table by its folder",
             key,
