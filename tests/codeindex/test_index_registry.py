@@ -302,7 +302,7 @@ def test_a_living_lock_is_respected_and_a_dead_one_taken_over(cache: Path) -> No
     holder = {"scope": "build", "pid": os.getpid(), "lockId": "x", "startedAt": "2026-01-01T00:00:00Z"}
     put(cache / "locks/index.lock", holder)
     with pytest.raises(DriftlineError) as caught:
-        keep(cache)
+        keep(cache, keeping=Keeping(wait_ms=0))
     assert caught.value.code == "QUEUE_OVERLOADED"
     assert str(cache) not in json.dumps(caught.value.to_dict())
     assert not (cache / "diffs").exists()

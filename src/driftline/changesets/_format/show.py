@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby, islice
-from shutil import copyfileobj
 from typing import IO, Any
 
 from driftline.changesets._format.encoding import UNDEFINED, Field, Row, Value, folded, quoted
@@ -201,6 +199,8 @@ class RowStatements:
         """Write changes in an order that runs: what is deleted goes first, what is inserted comes last."""
         count = 0
         moved: list[tuple[Row, Row]] = []
+        import tempfile  # only scripts need it
+
         with tempfile.TemporaryFile() as updates, tempfile.TemporaryFile() as inserts:
             for old, new in changes:
                 count += 1
@@ -260,7 +260,8 @@ class RowStatements:
 
 def _append(out: IO[bytes], waiting: IO[bytes]) -> None:
     waiting.seek(0)
-    copyfileobj(waiting, out)
+    while block := waiting.read(1 << 20):
+        out.write(block)
 
 
 def write_line(out: IO[bytes], line: str) -> None:
