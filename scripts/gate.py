@@ -45,14 +45,10 @@ def at_most(name: str, measured: int, limit: int) -> Measure:
 
 
 def counts() -> Iterator[Measure]:
-    """The size of the source tree against its budget."""
+    """Sizes of the source tree."""
     files = source_counts.source_files()
     yield at_most("source files", len(files), MAX_FILES)
     yield at_most("source lines", sum(map(source_counts.line_count, files)), MAX_LINES)
-
-
-def small_files() -> Iterator[Measure]:
-    """No file is a fragment of the only file that imports it."""
     fragments = source_counts.fragments()
     yield Measure(
         f"files under {source_counts.SMALL_LINES} lines with one importer",
@@ -138,7 +134,6 @@ def _make(target: str) -> tuple[bool, float]:
 
 MEASURES: tuple[Callable[[], Iterator[Measure]], ...] = (
     counts,
-    small_files,
     surfaces,
     history,
     files_passed,

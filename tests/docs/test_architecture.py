@@ -93,7 +93,7 @@ def test_tables_of_the_docs_are_made_from_the_code(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("measure", [gate.small_files, gate.history], ids=["small files", "history"])
+@pytest.mark.parametrize("measure", [gate.counts, gate.history], ids=["counts", "history"])
 def test_counts_of_the_gate(measure: Callable[[], list[gate.Measure]]) -> None:
     assert [each for each in measure() if not each.kept] == []
 
