@@ -13,7 +13,9 @@ from driftline.changesets import DiffSettings, script_to
 from support.random_schemas import RandomDatabase
 from support.sqlite_judge import described, run_shell
 
-pytestmark = pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the SQLite shell is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("sqlite3") is None, reason="needs the SQLite shell: apt-get install -y sqlite3"
+)
 
 FOLDER = Path(__file__).parent / "applications"
 

@@ -15,7 +15,9 @@ from driftline.errors import ChangesetError
 from support.random_schemas import database_pair
 from support.sqlite_judge import described, run_shell
 
-pytestmark = pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the SQLite shell is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("sqlite3") is None, reason="needs the SQLite shell: apt-get install -y sqlite3"
+)
 
 
 def rows(path):

@@ -14,7 +14,9 @@ from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from support.sqlite_judge import described, run_shell
 
-pytestmark = pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the SQLite shell is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("sqlite3") is None, reason="needs the SQLite shell: apt-get install -y sqlite3"
+)
 
 T = "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, w)"
 
