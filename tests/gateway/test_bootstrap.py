@@ -135,7 +135,7 @@ class Gateway:
         """As a server forgets: rows are kept first, and only what the lake has goes."""
         rules, number = self.rules()
         self.index.catch_up(rules or NO_RULES, number)
-        self.log.prune(min(self.log.bounds().pruned + count, self.log.flush_progress().flushed))
+        self.log.prune(min(self.log.head().pruned + count, self.log.head().flushed))
 
     def change_rules(self, name: str) -> None:
         self.filter = RULES[name]

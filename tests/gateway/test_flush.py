@@ -123,8 +123,8 @@ def test_deltas_from_before_the_schema_wait_in_an_envelope(setting: Setting) -> 
     setting.flusher.flush()
     assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
     assert setting.enveloped() == ["0", "1"]
-    with setting.log.writing() as db:  # as if the process had died before noting it
-        db.execute("UPDATE counters SET value = 0 WHERE name = 'flushed'")
+    with setting.log.writing() as session:  # as if the process had died before noting it
+        session.set(flushed=0)
     setting.flusher.flush()
     assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
     assert setting.enveloped() == ["0", "1"]
@@ -136,7 +136,7 @@ def test_large_tails_go_in_several_ranges(setting: Setting, monkeypatch: pytest.
     setting.push(*rows(0, 25))
     assert setting.flusher.flush().deltas == 25
     assert sorted(setting.parquet(), key=int) == [str(number) for number in range(25)]
-    assert setting.log.flush_progress().flushed == 25
+    assert setting.log.head().flushed == 25
 
 
 @pytest.mark.parametrize("option", [("--flush-seconds", "0.1"), ("--flush-mb", "0.001")])
@@ -185,4 +185,4 @@ def test_a_range_that_the_lake_knew_whole_is_no_lake_set_back(setting: Setting) 
     setting.log.flush_again(0)
     setting.restarted().flush()  # everything is known, and without a schema nothing is written
     assert setting.restarted().look().notices == []
-    assert setting.log.flush_progress().flushed == 2
+    assert setting.log.head().flushed == 2

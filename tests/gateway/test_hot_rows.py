@@ -40,11 +40,11 @@ class CountingLog(SqliteLog):
         self.read_moments += len(found)
         return found
 
-    def store_rows(self, rows: Any, *arguments: Any) -> None:
+    def store_rows(self, rows: Any, *arguments: Any, anew: bool = False) -> None:
         self.written_bytes += sum(
             len(row.fold) + sum(len(each.watched) for each in row.versions) for row in rows.values()
         )
-        super().store_rows(rows, *arguments)
+        super().store_rows(rows, *arguments, anew=anew)
 
 
 @pytest.fixture

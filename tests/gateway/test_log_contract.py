@@ -108,20 +108,20 @@ def test_a_batch_is_taken_whole_or_not_at_all(log: DeltaLog) -> None:
 def test_the_clock_passes_everything_that_came(log: DeltaLog) -> None:
     ahead = make_hlc(NOW + 4000)
     assert take(log, entry(1, hlc=ahead)).server_hlc > ahead
-    assert log.clock() > ahead
+    assert log.head().clock > ahead
 
 
 def test_what_is_pruned_is_refused_and_told(log: DeltaLog) -> None:
     take(log, *entries(1, 6))
     boundary = log.arrival_at(4)
     assert log.prune(4) == 4
-    bounds = log.bounds()
-    assert (bounds.pruned, bounds.last, bounds.pruned_hlc) == (4, 6, 4)
+    head = log.head()
+    assert (head.pruned, head.last, head.horizon) == (4, 6, 4)
     assert (log.arrival_at(3), log.arrival_at(4)) == (None, boundary)
     assert refused(log, entry(2)).code == "TOO_OLD"
     assert list(take(log, entry(5)).fresh) == []  # still known: acknowledged
     log.forget_below(100)
-    assert log.bounds().pruned_hlc == 100
+    assert log.head().horizon == 100
     assert refused(log, entry(50)).code == "TOO_OLD"
 
 
@@ -130,20 +130,20 @@ def test_marks_only_go_forward_until_the_identity_is_renewed(log: DeltaLog, open
     log.note_flushing(5)
     log.note_flushed(3)
     log.note_flushed(1)
-    progress = log.flush_progress()
+    progress = log.head()
     assert (progress.flushed, progress.flushing) == (3, 5)
     before = log.identity()
     renewed = log.renew_identity()
-    progress = open_log().flush_progress()
+    progress = open_log().head()
     assert (progress.flushed, progress.flushing) == (3, 3)
     assert renewed.log_id != before.log_id
     assert renewed.was == (before.log_id,)
     assert before.log_id in renewed
     assert open_log().identity() == renewed
     log.flush_again(5)
-    assert log.flush_progress().flushed == 3
+    assert log.head().flushed == 3
     log.flush_again(1)
-    assert (log.flush_progress().flushed, log.flush_progress().flushing) == (1, 1)
+    assert (log.head().flushed, log.head().flushing) == (1, 1)
 
 
 def test_what_waits_for_the_lake_is_measured(log: DeltaLog) -> None:
@@ -175,14 +175,14 @@ def test_a_foreign_delta_with_a_known_id_and_another_operation_is_refused(log: D
 
 
 def test_documents_and_numbers_change_together(log: DeltaLog, open_log: OpenLog) -> None:
-    before = log.numbers()
+    before = log.head()
     log.change_document("rules", lambda old: b"one" if old is None else b"?", "config", "rules")
     other = open_log()
     assert other.document("rules") == b"one"
-    assert (other.numbers().config, other.numbers().rules) == (before.config + 1, before.rules + 1)
+    assert (other.head().config, other.head().rules) == (before.config + 1, before.rules + 1)
     other.change_document("rules", lambda old: None, "config")
     assert log.document("rules") is None
-    assert (log.numbers().config, log.numbers().rules) == (before.config + 2, before.rules + 1)
+    assert (log.head().config, log.head().rules) == (before.config + 2, before.rules + 1)
 
 
 def test_one_flush_at_a_time(log: DeltaLog, open_log: OpenLog) -> None:
@@ -216,19 +216,19 @@ def test_several_writers_make_one_dense_order(open_log: OpenLog) -> None:
     for thread in threads:
         thread.start()
     seen: list[int] = []
-    while any(thread.is_alive() for thread in threads) or len(seen) < logs[0].bounds().last:
+    while any(thread.is_alive() for thread in threads) or len(seen) < logs[0].head().last:
         seen += [record.seq for record in logs[0].read(seen[-1] if seen else 0, 1000)]
     assert seen == list(range(1, 601))
     assert {record.hlc for record in logs[0].read(0, 1000)} == {n * 1000 + k for n in (1, 2, 3) for k in range(200)}
 
 
 def test_rows_are_replaced_and_their_moments_added(log: DeltaLog, open_log: OpenLog) -> None:
-    start = log.projected()
+    start = log.head().projection
     assert (start.seq, start.rules) == (0, 0)
     key, other = ("todos", "1"), ("todos", "é")
     versions = tuple(StoredVersion(seq, seq % 2 == 0, f'{{"n":{seq}}}') for seq in range(1, 6))
     log.store_rows({key: StoredRow(b"one", versions), other: StoredRow(b"two")}, start, Projection(5, 3))
-    assert log.projected() == Projection(5, 3)
+    assert log.head().projection == Projection(5, 3)
     log.store_rows({key: StoredRow(b"late")}, start, Projection(9, 3))  # somebody else was as quick
     assert open_log().rows([key, other, ("todos", "2")]) == {key: StoredRow(b"one"), other: StoredRow(b"two")}
     more = (StoredVersion(7, True, "{}"),)
@@ -237,6 +237,8 @@ def test_rows_are_replaced_and_their_moments_added(log: DeltaLog, open_log: Open
     assert log.versions(key, 3, 2) == list(versions[3:5])
     assert log.versions(other, 0, 100) == []
     assert dict(log.all_rows()) == {key: StoredRow(b"three"), other: StoredRow(b"two")}
-    log.restart_rows({other: StoredRow(b"new", (StoredVersion(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4))
+    log.store_rows(
+        {other: StoredRow(b"new", (StoredVersion(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4), anew=True
+    )
     assert dict(log.all_rows()) == {other: StoredRow(b"new")}
     assert (log.versions(key, -1, 9), log.versions(other, -1, 9)) == ([], [StoredVersion(0, True, "{}")])

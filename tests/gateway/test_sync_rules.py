@@ -247,7 +247,7 @@ def test_a_caller_that_begins_with_a_snapshot_converges_too(steps: list[Any]) ->
                 shown = visible(accepted)
                 folds = {key: fold for key, fold in fold_rows(accepted).items() if key[1] in shown}
                 folds = {key: fold_from_plain(fold_to_plain(fold)) for key, fold in folds.items()}
-                last = gateway.log.bounds().last
+                last = gateway.log.head().last
                 cursor = cursor.at(last, gateway.log.arrival_at(last) or 0)
             has_more = action == "pull"
             while has_more:
@@ -264,7 +264,7 @@ def test_a_late_delta_below_a_delete_before_the_snapshot_stays_hidden(tmp_path: 
     gateway = Log(str(tmp_path))
     gateway.push(("INSERT", "1", 1, "alice", {"owner": "alice", "x": "bob"}))
     gateway.push(("DELETE", "1", 5, "alice", {}))
-    last = gateway.log.bounds().last
+    last = gateway.log.head().last
     cursor = gateway.pull(None, 1).cursor.at(last, gateway.log.arrival_at(last) or 0)  # the row is in no snapshot
     gateway.push(("UPDATE", "1", 6, "alice", {"owner": "alice"}))
     gateway.push(("UPDATE", "1", 3, "alice", {"y": "alice"}))

@@ -60,7 +60,7 @@ class Gate:
         self.rules = parse_rules(data)
         self.log.change_document("rules", lambda _: data, "config", "rules")
         self.index = RowIndex(self.log)
-        self.index.catch_up(self.rules, self.log.numbers().rules)
+        self.index.catch_up(self.rules, self.log.head().rules)
 
     def push(self, deltas: Sequence[RowDelta], who: str | None) -> Any:
         claims = None if who is None else PEOPLE[who]
@@ -69,7 +69,7 @@ class Gate:
 
     def pulled(self, who: str) -> list[RowDelta]:
         """Everything that a caller gets, narrowed by nothing."""
-        numbers = (self.rules, self.log.numbers().rules)
+        numbers = (self.rules, self.log.head().rules)
         reader = LogReader(self.log, self.index, "gw", lambda: numbers)
         found: list[RowDelta] = []
         for done in ("true", "false"):
@@ -221,7 +221,7 @@ def test_pushes_wait_while_rows_are_merged_for_new_rules(tmp_path: Path) -> None
     with pytest.raises(GatewayError) as refused:
         gate.push([made("INSERT", "1", NOW, "ann", owner="ann")], "ann")
     assert (refused.value.code, refused.value.reason) == ("BACKPRESSURE_ERROR", "rules")
-    gate.index.catch_up(gate.rules, gate.log.numbers().rules)
+    gate.index.catch_up(gate.rules, gate.log.head().rules)
     assert isinstance(gate.push([made("INSERT", "1", NOW, "ann", owner="ann")], "ann"), Appended)
     gate.log.close()
 

@@ -134,7 +134,7 @@ async def set_rules(gateway: Gateway, request: Request) -> Response:
 async def admin_metrics(gateway: Gateway, request: Request) -> Response:
     """The gateway's state in numbers."""
     _admin(gateway, request)
-    bounds = await gateway.in_thread(gateway.log.bounds)
+    head = await gateway.in_thread(gateway.log.head)
     identity = await gateway.in_thread(gateway.log.identity)
     totals = gateway.metrics.totals()
     names = ("accepted", "applied", "pulled")
@@ -145,9 +145,9 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
             "log": {
                 "id": identity.log_id,
                 "was": list(identity.was),
-                "pruned": bounds.pruned,
-                "last": bounds.last,
-                "flushed": gateway.log.flush_progress().flushed,
+                "pruned": head.pruned,
+                "last": head.last,
+                "flushed": head.flushed,
             },
             "lake": {"setBack": int(totals["driftline_set_back_total"]), "closed": gateway.configuration().closed},
             "pending": gateway.pending,

@@ -110,7 +110,7 @@ class Gateway:
         """Validate a whole batch, then make it durable."""
         push = await self._parsed(body)
         check_authors(push, caller.client_id)
-        check_clocks(push, physical_ms(), self.log.clock, self._is_known)
+        check_clocks(push, physical_ms(), self.server_hlc, self._is_known)
         configuration = self.configuration()
         _check_open(configuration)
         check_schemas(push, configuration.schemas, configuration.is_strict, self._is_known)
@@ -133,9 +133,9 @@ class Gateway:
         configuration = self.configuration()
         if configuration.rules is None:
             return True
-        done = self.log.projected()
-        first = done.seq if done.rules == configuration.rules_number else self.log.bounds().pruned
-        if self.log.bounds().last - first > MAX_BEHIND:
+        head = self.log.head()
+        first = head.projected if head.projected_rules == configuration.rules_number else head.pruned
+        if head.last - first > MAX_BEHIND:
             return False
         self.follow_rows()
         return True
@@ -262,7 +262,7 @@ class Gateway:
             return data
 
         self.log.change_document("rules", change, *(("config",) if is_same_view else ("config", "rules")))
-        if rules is not None and not is_same_view and self.log.bounds().pruned_hlc and self._has_lake():
+        if rules is not None and not is_same_view and self.log.head().horizon and self._has_lake():
             self._await_seeds()
             self._refreshed()
 
@@ -293,13 +293,12 @@ class Gateway:
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """The gauges of the log and this process: name, help, value."""
-        bounds, flushed = self.log.bounds(), self.log.flush_progress().flushed
-        now = physical_ms()
+        head, now = self.log.head(), physical_ms()
         lag = max((now - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
         return {
-            "driftline_log_last_sequence": ("Newest sequence of the log.", bounds.last),
-            "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
-            "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", flushed),
+            "driftline_log_last_sequence": ("Newest sequence of the log.", head.last),
+            "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", head.pruned),
+            "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", head.flushed),
             "driftline_log_wal_bytes": ("Size of the write-ahead log.", self.log.size()),
             "driftline_clock_ahead_ms": ("How far the log's clock is ahead of this machine's.", self.clock_ahead_ms()),
             "driftline_feeds_open": ("Clients that listen to a feed or a long poll (this process).", self.feeds.open),
@@ -309,14 +308,14 @@ class Gateway:
 
     def configuration(self) -> Configuration:
         """The current configuration (another process may have changed it)."""
-        number = self.log.numbers().config
+        number = self.log.head().config
         if self._configuration is None or self._configuration.number != number:
             self._configuration = load_configuration(self.log)
         return self._configuration
 
     def server_hlc(self) -> int:
         """The log's clock, not before any delta it has accepted; a restart with another wall clock knows it too."""
-        return self.log.clock()
+        return self.log.head().clock
 
     def clock_ahead_ms(self) -> int:
         """How far the log's clock is ahead of the machine's: that was wrong once, or is wrong now."""
@@ -333,10 +332,10 @@ class Gateway:
         if self.settings.retention_days is None:
             return 0
         before = physical_ms() - round(self.settings.retention_days * 86_400_000)
-        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.flush_progress().flushed)
+        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.head().flushed)
         self.follow_rows()
         removed = 0
-        while (pruned := self.log.bounds().pruned) < upto:
+        while (pruned := self.log.head().pruned) < upto:
             removed += self.log.prune(min(pruned + _PRUNE_STEP, upto))
         return removed
 
@@ -364,7 +363,8 @@ class Gateway:
         self._upkeep.close()
         self._timer.close()
         try:
-            if self.log.flush_progress().flushed < self.log.bounds().last:
+            head = self.log.head()
+            if head.flushed < head.last:
                 self._flushed(self.lake.flush(wait=False, seconds=flush_seconds))
         except DriftlineError as error:
             self._flush_failed(error)
@@ -379,7 +379,7 @@ class Gateway:
         """Refuse to start with another log's lake; a lake that cannot be reached is checked before a flush."""
         if not self._has_lake():
             return
-        if self.log.bounds().last == 0:
+        if self.log.head().last == 0:
             self._await_seeds()
         try:
             self._flushed(self.lake.start())

@@ -49,16 +49,16 @@ class Configuration:
 
 def load_configuration(log: DeltaLog) -> Configuration:
     """The configuration in the documents of the log."""
-    numbers = log.numbers()
+    head = log.head()
     schemas, is_strict = _schemas(log.document("schemas"))
     rules, closed = log.document("rules"), log.document("closed")
     return Configuration(
-        numbers.config,
+        head.config,
         schemas,
         is_strict,
         json.loads(log.document("floors") or b"{}"),
         None if rules is None else read_stored_rules(rules),
-        numbers.rules,
+        head.rules,
         None if closed is None else closed.decode(),
     )
 
@@ -155,7 +155,7 @@ def seed_rows(log: DeltaLog, store: FlushTarget) -> None:
         facts, versions = store.facts(), store.versions()
         archived = [table for table, fact in facts.items() if fact.refused_before is not None]
         folds = {(table, row): fold for table in archived for row, fold in store.folded_rows(table, versions[table])}
-        RowIndex(log).seed(read_stored_rules(stored), log.numbers().rules, folds)
+        RowIndex(log).seed(read_stored_rules(stored), log.head().rules, folds)
     log.change_document(UNSEEDED, lambda _: None, "config")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from driftline.deltas import RowDelta
 from driftline.errors import DriftlineError, InputError, LakeError
 from driftline.gateway._lake.config import close_gateway
-from driftline.gateway._log.log import DeltaLog, Identity, read_all
+from driftline.gateway._log.log import DeltaLog, Identity
 from driftline.gateway._sync.push import stored_delta
 from driftline.lake import FlushTarget
 
@@ -102,7 +102,7 @@ class LakeTie:
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
             raise self._other_log("of an earlier version, or an empty one put in its place")
-        if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.flush_progress().flushing:
+        if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.head().flushing:
             return self._set_back(None, self._ahead(flushed_before or 0))
         if not self.store.take_claim(self.gateway, LogClaim(identity.log_id), None):
             return None
@@ -113,7 +113,7 @@ class LakeTie:
         position = self.store.position(identity.log_id)
         if position is None:
             return None
-        if position.sequence > self.log.flush_progress().flushing:
+        if position.sequence > self.log.head().flushing:
             return self._ahead(position.sequence)
         here = self.log.arrival_at(position.sequence)
         if position.arrival is not None and here is not None and here != position.arrival:
@@ -123,7 +123,7 @@ class LakeTie:
         return None
 
     def _has_strangers(self, identity: Identity, sequence: int) -> bool:
-        forgotten = self.log.bounds().pruned_hlc
+        forgotten = self.log.head().horizon
         return any(
             delta.hlc > forgotten and not self.log.has(delta.hlc, bytes.fromhex(delta.delta_id))
             for delta in self.store.enveloped(identity.log_id, sequence)
@@ -153,14 +153,14 @@ class LakeTie:
         held = 0 if position is None else position.sequence
         if held >= int(text):
             return Standing()
-        again = max(held, self.log.bounds().pruned)
+        again = max(held, self.log.head().pruned)
         message = f"lake set back: it holds sequence {held}, the log had flushed {text}; flushing again from {again}"
         self.log.flush_again(again)
         _logger.warning(message, extra={"fields": {"log": log_id}})
         return Standing(set_back=message)
 
     def _ahead(self, sequence: int) -> str:
-        return f"the lake holds sequence {sequence}, the log ends at {self.log.bounds().last}"
+        return f"the lake holds sequence {sequence}, the log ends at {self.log.head().last}"
 
     def _note_look(self) -> None:
         self.log.change_document(LOOKED, lambda _: self.run.encode())
@@ -210,8 +210,8 @@ class Flusher:
         """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
         report = FlushReport()
         with self._log.flush_lock(wait=wait) as alone:
-            last = self._log.bounds().last
-            while alone and self._log.flush_progress().flushed < last:
+            last = self._log.head().last
+            while alone and self._log.head().flushed < last:
                 self._look()
                 self._flush_range(report)
         return self._with_notices(report)
@@ -252,10 +252,10 @@ class Flusher:
     def _try_range(self, report: FlushReport) -> None:
         from driftline.lake import LogRange
 
-        progress, identity = self._log.flush_progress(), self._log.identity()
-        done, target = progress.flushed, progress.flushing
+        head, identity = self._log.head(), self._log.identity()
+        done, target = head.flushed, head.flushing
         if target <= done:
-            target = min(self._log.bounds().last, done + MAX_RANGE)
+            target = min(head.last, done + MAX_RANGE)
             self._log.note_flushing(target)
         arrival = self._log.arrival_at(target) or 0
         log_range = LogRange(self._tie.gateway, identity.log_id, target, arrival)
@@ -270,7 +270,7 @@ class Flusher:
 
     def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
         found: dict[str, list[RowDelta]] = {}
-        for record in read_all(self._log, done, target):
+        for record in self._log.read_all(done, target):
             if not record.is_foreign:
                 delta = stored_delta(record.body)
                 found.setdefault(delta.table, []).append(delta)

@@ -29,7 +29,7 @@ import msgspec
 from driftline.core import JsonObject
 from driftline.deltas import RowMerge, physical_ms
 from driftline.errors import GatewayError, LakeError
-from driftline.gateway._log.log import DeltaLog, read_all, unavailable
+from driftline.gateway._log.log import DeltaLog, unavailable
 from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
@@ -249,13 +249,13 @@ class Snapshots:
         manifest = self._stored(listed[-1][0]) if listed else None
         if manifest is None or not (self._folder / manifest.key()).exists():
             return None
-        is_current = manifest.log_id == self._log.identity().log_id and manifest.seq >= self._log.bounds().pruned
+        is_current = manifest.log_id == self._log.identity().log_id and manifest.seq >= self._log.head().pruned
         return manifest if is_current and self._log.arrival_at(manifest.seq) == manifest.arrival else None
 
     def _begin(self) -> Manifest:
-        identity, flushed, began = self._log.identity(), self._log.flush_progress().flushed, physical_ms()
+        identity, flushed, began = self._log.identity(), self._log.head().flushed, physical_ms()
         versions = self._store.versions()
-        last = self._log.bounds().last
+        last = self._log.head().last
         tables = [
             (name, version, self._store.pending_digest(name, version, identity.log_id, flushed))
             for name in sorted({*versions, *self._log.table_names()})
@@ -272,7 +272,7 @@ class Snapshots:
         manifest = self._stored(token.fold)
         if manifest is None or physical_ms() - token.issued_ms > _PAGE_MS or token.table > len(manifest.tables):
             raise _gone()
-        is_current = manifest.log_id == self._log.identity().log_id and manifest.seq <= self._log.bounds().last
+        is_current = manifest.log_id == self._log.identity().log_id and manifest.seq <= self._log.head().last
         if not is_current or self._log.arrival_at(manifest.seq) not in (None, manifest.arrival):
             raise _replaced()
         return manifest
@@ -301,7 +301,7 @@ class Snapshots:
         shown = None if request.rules is None else request.rules.tables()
         tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
         types = {"types": request.types} if request.types else {}
-        return {"serverHlc": str(self._log.clock()), "serverTime": physical_ms(), "tables": tables, **types}
+        return {"serverHlc": str(self._log.head().clock), "serverTime": physical_ms(), "tables": tables, **types}
 
     def _make_again(self, manifest: Manifest) -> None:
         """Merge the state of a manifest once more; other rows than before are never served."""
@@ -313,7 +313,7 @@ class Snapshots:
     def _fold(self, manifest: Manifest) -> Manifest:
         """Write the rows of every table into the folder of the key that they have."""
         self._sweep()
-        if self._log.bounds().pruned > manifest.flushed:
+        if self._log.head().pruned > manifest.flushed:
             raise LakeError("records of the snapshot have been forgotten", code="snapshot_gone")
         made = Path(tempfile.mkdtemp(prefix=".making-", dir=self._folder))
         digest = hashlib.sha256()
@@ -341,7 +341,7 @@ class Snapshots:
     def _tail(self, manifest: Manifest) -> dict[str, dict[str, RowMerge]]:
         """The records that the lake does not have yet, merged by row."""
         found: dict[str, dict[str, RowMerge]] = {}
-        for record in read_all(self._log, manifest.flushed, manifest.seq):
+        for record in self._log.read_all(manifest.flushed, manifest.seq):
             delta = stored_delta(record.body)
             found.setdefault(delta.table, {}).setdefault(delta.row_id, RowMerge()).add(delta)
         return found

@@ -84,7 +84,7 @@ class CommitSignal:
         seen = (-1, -1)
         while not self._stop.is_set():
             try:
-                now = (self._log.wait_past(max(seen[0], 0), _POLL_SECONDS), self._log.numbers().config)
+                now = (self._log.wait_past(max(seen[0], 0), _POLL_SECONDS), self._log.head().config)
             except DriftlineError as error:  # the log is busy or its disk is full: poll again
                 _logger.warning("feed", extra={"fields": {"code": error.code, "error": error.message}})
                 self._stop.wait(1)

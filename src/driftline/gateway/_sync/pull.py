@@ -240,27 +240,27 @@ def start_of(query: Mapping[str, str], log: DeltaLog, rules: int, view: str = NO
 
 def _check_log(cursor: Cursor, log: DeltaLog) -> None:
     """Refuse a cursor of another log, of a log that was set back behind it, and of removed records."""
-    bounds = log.bounds()
-    if cursor.log_id != log.identity().log_id or cursor.seq > bounds.last:
+    head = log.head()
+    if cursor.log_id != log.identity().log_id or cursor.seq > head.last:
         raise must_refetch("log_replaced", "the cursor belongs to another log")
     # A cursor inside a record still needs that record.
-    if cursor.seq - bool(cursor.sent) < bounds.pruned:
+    if cursor.seq - bool(cursor.sent) < head.pruned:
         raise must_refetch("retention", "what follows the cursor has been forgotten")
     if log.arrival_at(cursor.seq) != cursor.arrival:
         raise must_refetch("log_replaced", "the log was set back behind the cursor")
 
 
 def _beginning(log: DeltaLog, since: int, rules: int, view: str) -> Cursor:
-    bounds = log.bounds()
-    if since < bounds.pruned_hlc:
+    head = log.head()
+    if since < head.horizon:
         raise must_refetch("retention", "deltas after this since have been forgotten")
-    arrival = log.arrival_at(bounds.pruned) or 0
-    return Cursor(log.identity().log_id, bounds.pruned, arrival, rules, view, 0, since, bounds.last)
+    arrival = log.arrival_at(head.pruned) or 0
+    return Cursor(log.identity().log_id, head.pruned, arrival, rules, view, 0, since, head.last)
 
 
 def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None, upto: int | None = None) -> Page:
     """One page after a cursor, up to a sequence (by default the newest); `limit` applies inside a record too."""
-    last = log.bounds().last if upto is None else upto
+    last = log.head().last if upto is None else upto
     found: list[bytes] = []
     size = 0
     at = start

@@ -14,7 +14,7 @@ from typing import Any
 
 from driftline.core import JsonObject
 from driftline.deltas import RowDelta, RowKey, RowMerge
-from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
+from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
 
@@ -110,9 +110,9 @@ class RowIndex:
 
     def catch_up(self, rules: SyncRules, rules_number: int) -> int:
         """Merge everything that has arrived; the sequence of the newest record."""
-        last = self._log.bounds().last
+        last = self._log.head().last
         while True:
-            done = self._log.projected()
+            done = self._log.head().projection
             if done.rules != rules_number:
                 self._restart(rules, rules_number, done)
             elif done.seq >= last:
@@ -122,7 +122,8 @@ class RowIndex:
 
     def is_whole(self) -> bool:
         """Whether the rows contain every record that was removed from the log."""
-        return self._log.projected().seq >= self._log.bounds().pruned
+        head = self._log.head()
+        return head.projected >= head.pruned
 
     def fold(self, key: RowKey) -> RowMerge:
         """The merged row."""
@@ -154,7 +155,7 @@ class RowIndex:
 
     def _fold_step(self, rules: SyncRules, done: Projection, last: int) -> None:
         upto = min(last, done.seq + _STEP)
-        deltas = [(record.seq, stored_delta(record.body)) for record in read_all(self._log, done.seq, upto)]
+        deltas = [(record.seq, stored_delta(record.body)) for record in self._log.read_all(done.seq, upto)]
         stored = self._log.rows(sorted({(delta.table, delta.row_id) for _, delta in deltas}))
         rows = {key: read_row(body) for key, body in stored.items()}
         for seq, delta in deltas:
@@ -165,14 +166,14 @@ class RowIndex:
 
     def seed(self, rules: SyncRules, rules_number: int, folds: Mapping[RowKey, RowMerge]) -> None:
         """Merge anew, on top of rows that the log's records do not make."""
-        self._restart(rules, rules_number, self._log.projected(), folds)
+        self._restart(rules, rules_number, self._log.head().projection, folds)
         self.catch_up(rules, rules_number)
 
     def _restart(
         self, rules: SyncRules, rules_number: int, done: Projection, seeds: Mapping[RowKey, RowMerge] | None = None
     ) -> None:
         """New rules use other columns: merge anew, or start new stories where old records were removed."""
-        is_pruned = self._log.bounds().pruned > 0
+        is_pruned = self._log.head().pruned > 0
         folds = {key: read_row(stored).fold for key, stored in self._log.all_rows()} if is_pruned else {}
         for key, fold in (seeds or {}).items():
             folds.setdefault(key, RowMerge()).join(fold)
@@ -181,7 +182,7 @@ class RowIndex:
             row = IndexedRow(fold)
             row.note(0, rules.columns_of(key[0]))
             rows[key] = written_row(row)
-        self._log.restart_rows(rows, done, Projection(done.seq if is_pruned else 0, rules_number))
+        self._log.store_rows(rows, done, Projection(done.seq if is_pruned else 0, rules_number), anew=True)
 
 
 def read_row(stored: StoredRow) -> IndexedRow:

@@ -13,7 +13,7 @@ from typing import Any
 from driftline.core import JsonObject
 from driftline.deltas import RowDelta, RowKey, RowMerge
 from driftline.errors import GatewayError
-from driftline.gateway._log.log import UNSEEDED, AppendView, Claims, Entry, StoredRow, unavailable
+from driftline.gateway._log.log import UNSEEDED, Claims, Entry, Head, Session, StoredRow, unavailable
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.row_index import IndexedRow, is_live, read_row, values_of, written_row
 from driftline.gateway._sync.rules import (
@@ -48,30 +48,29 @@ class RowRules:
     def __init__(self) -> None:
         self._parsed: tuple[int, SyncRules | None, bool] = (-1, None, True)
 
-    def begin(self, view: AppendView, entries: Sequence[Entry]) -> Judgement | None:
+    def begin(self, session: Session, head: Head, entries: Sequence[Entry]) -> Judgement | None:
         """The rules for this append, None where there are none."""
-        numbers = view.numbers()
-        if self._parsed[0] != numbers["config"]:
-            stored = view.document("rules")
+        if self._parsed[0] != head.config:
+            stored = session.document("rules")
             rules = None if stored is None else read_stored_rules(stored)
-            self._parsed = (numbers["config"], rules, view.document(UNSEEDED) is None)
+            self._parsed = (head.config, rules, session.document(UNSEEDED) is None)
         _, rules, is_seeded = self._parsed
         if rules is None or not entries:
             return None
-        behind = numbers["last"] - numbers["projected"]
-        if not is_seeded or numbers["projected_rules"] != numbers["rules"] or behind > MAX_BEHIND:
+        behind = head.last - head.projected
+        if not is_seeded or head.projected_rules != head.rules or behind > MAX_BEHIND:
             raise rows_behind()
-        judgement = Judgement(view, rules)
+        judgement = Judgement(session, rules)
         if behind:  # records of another writer: an import from the lake, or an append before there were rules
-            judgement.catch_up(numbers["projected"], numbers["last"])
+            judgement.catch_up(head.projected, head.last)
         return judgement
 
 
 class Judgement:
     """The merged rows that one append touches, and what its writers may do with them."""
 
-    def __init__(self, view: AppendView, rules: SyncRules) -> None:
-        self._view = view
+    def __init__(self, session: Session, rules: SyncRules) -> None:
+        self._session = session
         self._rules = rules
         self._rows: dict[RowKey, IndexedRow] = {}
         self._changed: set[RowKey] = set()
@@ -79,7 +78,7 @@ class Judgement:
 
     def catch_up(self, after: int, last: int) -> None:
         """Merge records that are not in the stored rows yet."""
-        records = self._view.records(after, last)
+        records = self._session.records(after, last, last - after)
         deltas = [stored_delta(record.body) for record in records]
         self._load(deltas)
         for record, delta in zip(records, deltas, strict=True):
@@ -133,7 +132,7 @@ class Judgement:
 
     def _load(self, deltas: Any) -> None:
         missing = {(delta.table, delta.row_id) for delta in deltas} - self._rows.keys()
-        stored = self._view.rows(sorted(missing))
+        stored = self._session.rows(sorted(missing))
         for key in missing:
             self._rows[key] = read_row(stored[key]) if key in stored else IndexedRow()
 
