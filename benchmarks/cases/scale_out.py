@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from scripts.local_cluster import StandaloneCluster
+
 from benchmarks.contest import DATA, Contender, Row, driftline_command, hold
 from benchmarks.data_tables import make_pair
-from driftline.spark._runtime.standalone import StandaloneCluster
 
 
 def run(full: bool) -> list[Row]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from local_cluster import StandaloneCluster
 
-from driftline.spark._runtime.standalone import StandaloneCluster
 from support.processes import PATIENCE, start_process
 from support.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_shop, output_bytes, run, snapshot_rows
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_cluster import StandaloneCluster
 
 from driftline.core._objects import ObjectPath
 from driftline.pipeline import load, run_pipeline
-from driftline.spark._runtime.standalone import StandaloneCluster
 from support.processes import run_process, start_process
 from support.s3 import unreliable
 from support.shop import SOURCE

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from local_cluster import StandaloneCluster
 
 from driftline.errors import EngineError
 from driftline.spark._runtime import jvm, masters
 from driftline.spark._runtime.session import open_session
-from driftline.spark._runtime.standalone import StandaloneCluster
 from support.processes import on_this_machine, run_process, start_process
 
 SETTINGS_CODE = """

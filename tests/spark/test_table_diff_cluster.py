@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_cluster import StandaloneCluster
 
-from driftline.spark._runtime.standalone import StandaloneCluster
 from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options
 from support import frame_story
