@@ -10,8 +10,8 @@ import pytest
 
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.payloads import batch_view, compare
-from driftline.payloads._batch.view import find_reports, view_page
+from driftline.payloads import BatchView, compare
+from driftline.payloads._batch.view import find_reports, remedy_of, view_page
 from driftline.payloads._suggest.write import apply_rules
 from support.browser import shown_page
 
@@ -68,7 +68,7 @@ def test_a_lone_surrogate_and_a_long_value_do_not_break_the_page() -> None:
     row = {"endpoint": "/a", "path": "$.a", "type": "VALUE_MISMATCH", "severity": "ERROR", "rule": None, "pairs": 1}
     row |= {"count": 1, "rate": 1.0, "first_id": "\ud800", "last_id": 2, "sample": [sample]}
     summary = {"pairs": 1, "matched": 0, "mismatched": 1, "failed": 0}
-    text = b"".join(view_page(batch_view(summary, [row], []))).decode()
+    text = b"".join(view_page(BatchView(summary, [row], []))).decode()
     assert "\\ud800" in text
     assert "x" * 199 + "…" in text
     assert "<ins>null</ins>" in text
@@ -76,7 +76,7 @@ def test_a_lone_surrogate_and_a_long_value_do_not_break_the_page() -> None:
 
 def test_no_difference_is_said() -> None:
     summary = {"pairs": 1, "matched": 1, "mismatched": 0, "failed": 0}
-    assert b"No pair differs." in b"".join(view_page(batch_view(summary, [], [])))
+    assert b"No pair differs." in b"".join(view_page(BatchView(summary, [], [])))
 
 
 @pytest.mark.browser
@@ -127,13 +127,14 @@ def batch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_view_of_a_batch_has_places_by_frequency_and_remedies(batch_folder: Path) -> None:
     files = ("summary", "aggregate", "coverage")
-    view = batch_view(*(json.loads((batch_folder / f"{name}.json").read_text()) for name in files))
-    assert (view.pairs, view.matched, view.different, view.failed) == (4, 0, 3, 1)
-    assert [(row.name, row.pairs, row.different, row.failed) for row in view.endpoints] == [
-        ("/a", 1, 1, 0),
-        ("/b", 3, 2, 1),
-    ]
-    rules = {(place.endpoint, place.path): place.remedy and place.remedy.rule for place in view.places}
+    view = BatchView(*(json.loads((batch_folder / f"{name}.json").read_text()) for name in files))
+    assert [view.summary[name] for name in ("pairs", "matched", "mismatched", "failed")] == [4, 0, 3, 1]
+    assert view.summary["endpoints"] == {
+        "/a": {"matched": 0, "different": 1, "failed": 0, "missing": 0},
+        "/b": {"matched": 0, "different": 2, "failed": 1, "missing": 0},
+    }
+    remedies = {(place["endpoint"], place["path"]): remedy_of(place) for place in view.places}
+    rules = {place: remedy and remedy.rule for place, remedy in remedies.items()}
     assert rules == {
         ("/a", "$.n"): {"precision": 1},
         ("/a", "$.s"): {"strategy": "ignore"},
@@ -141,7 +142,7 @@ def test_the_view_of_a_batch_has_places_by_frequency_and_remedies(batch_folder: 
         ("/b", "$.s"): {"strategy": "ignore"},
         ("/b", "$.at"): {"ignore-extra-items": True},
     }
-    remedy = next(place.remedy for place in view.places if place.endpoint == "/b" and place.path == "$.s")
+    remedy = remedies["/b", "$.s"]
     assert remedy is not None
     pair = ENDPOINT_PAIRS[2]
     accepted = apply_rules(json.dumps(SCHEMA).replace("0.5", "5"), [remedy]).after

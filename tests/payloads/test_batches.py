@@ -204,10 +204,10 @@ def job_of(source: Path) -> BatchJob:
 
 def test_pieces_do_not_show_in_the_output(tmp_path, monkeypatch):
     source = write_lines(tmp_path / "pairs.jsonl", pairs(400))
-    batch.run_batch(job_of(source), tmp_path / "whole", batch._InProcess())
+    batch.run_batch(job_of(source), tmp_path / "whole", batch._Local())
     monkeypatch.setattr(batch, "RANGE_BYTES", 4_000)
     monkeypatch.setattr(batch, "splits_of", lambda job, size=5_000: splits_in_pieces(job, min(size, 5_000)))
-    batch.run_batch(job_of(source), tmp_path / "pieces", batch._InProcess())
+    batch.run_batch(job_of(source), tmp_path / "pieces", batch._Local())
     assert outputs(tmp_path / "pieces") == outputs(tmp_path / "whole")
     assert len(list((tmp_path / "pieces" / "reports.parquet").iterdir())) > 3
 
@@ -219,12 +219,12 @@ def test_partners_meet_whatever_the_pieces(tmp_path, monkeypatch):
     paths = {role: write_lines(tmp_path / f"{role}.jsonl", records) for role, records in sides.items()}
     sources = tuple(open_source(paths[role], role) for role in ("old", "new"))
     job = BatchJob(sources, {None: json.dumps(SCHEMA).encode()})
-    batch.run_batch(job, tmp_path / "whole", batch._InProcess())
+    batch.run_batch(job, tmp_path / "whole", batch._Local())
     summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
     assert (summary["pairs"], summary["matched"], summary["mismatched"]) == (302, 300, 2)
     monkeypatch.setattr(batch, "RANGE_BYTES", 100)
     monkeypatch.setattr(batch, "splits_of", lambda job, size=500: splits_in_pieces(job, min(size, 500)))
-    batch.run_batch(job, tmp_path / "pieces", batch._InProcess())
+    batch.run_batch(job, tmp_path / "pieces", batch._Local())
     assert outputs(tmp_path / "pieces") == outputs(tmp_path / "whole")
 
 
@@ -236,7 +236,7 @@ def splits_in_pieces(job, size):
 
 def test_processes_give_the_same_bytes(tmp_path, monkeypatch):
     source = write_lines(tmp_path / "pairs.jsonl", pairs(300))
-    batch.run_batch(job_of(source), tmp_path / "one", batch._InProcess())
+    batch.run_batch(job_of(source), tmp_path / "one", batch._Local())
     monkeypatch.setattr(batch, "PROCESSES_FROM_BYTES", 1_000)
     job = job_of(source)
     with batch.local_scheduler(job, workers=2) as scheduler:

@@ -9,8 +9,8 @@ import pytest
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import PayloadError
-from driftline.payloads._batch.ci import SUMMARY_CHARACTERS, annotation_lines, summary_markdown
-from driftline.payloads._batch.totals import BatchResult, fails, parse_conditions
+from driftline.payloads._batch.totals import BatchView, fails, parse_conditions
+from driftline.payloads._batch.view import SUMMARY_CHARACTERS, annotation_lines, summary_markdown
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "fail-if"]
@@ -111,7 +111,7 @@ def test_summaries_and_annotations_are_short():
         for n in range(3000)
     ]  # fmt: skip
     summary = {"pairs": 2, "matched": 0, "mismatched": 2, "failed": 0, "endpoints": {}}
-    result = BatchResult(summary, rows, [])
+    result = BatchView(summary, rows)
     text = summary_markdown(result)
     assert len(text) <= SUMMARY_CHARACTERS
     assert text.rstrip().endswith("more: see aggregate.json")

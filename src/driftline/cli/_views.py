@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from driftline.changesets import Applied
     from driftline.lake import CompactionResult, FlushResult, HistoryEntry, LogEntry, TableStatus, Verification
-    from driftline.payloads import BatchView, Finding, PlaceRow, Suggestion
+    from driftline.payloads import BatchView, Finding, Suggestion
     from driftline.pipeline import Pipeline, PlannedStage, RunRecord, StageRun
 
 _ALWAYS = ("insert", "update", "delete", "applied")
@@ -185,21 +185,23 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
 
     from driftline.payloads import spelled
 
-    share = f"{view.matched / view.pairs:.1%}" if view.pairs else "–"
-    head = Text.assemble((f"{view.pairs:,} pairs", "bold"), "  ", (f"{view.matched:,} match", "green"), f" ({share})  ")
-    head.append(f"{view.different:,} differ", style="red" if view.different else "dim")
-    head.append(f"  {view.failed:,} failed", style="yellow" if view.failed else "dim")
+    pairs, matched, different, failed = (view.summary[name] for name in ("pairs", "matched", "mismatched", "failed"))
+    share = f"{matched / pairs:.1%}" if pairs else "–"
+    head = Text.assemble((f"{pairs:,} pairs", "bold"), "  ", (f"{matched:,} match", "green"), f" ({share})  ")
+    head.append(f"{different:,} differ", style="red" if different else "dim")
+    head.append(f"  {failed:,} failed", style="yellow" if failed else "dim")
     console.print(head)
-    if len(view.endpoints) > 1:
+    if len(view.summary["endpoints"]) > 1:
         console.print(_endpoints(view))
-    if view.places:
+    if view.aggregate:
         console.print(_places(view))
     for failure in view.failures[:_MOST_FAILURES]:
         line = f"line {failure['line']}" if failure["line"] else "no line"
         about = f"failed {spelled(failure['id'])} ({line}): {failure['message']}"
         console.print(Text(about, style="yellow"))
-    left = [f"{len(view.places) - _MOST_PLACES} more places"] if len(view.places) > _MOST_PLACES else []
-    left += [f"{view.failed - _MOST_FAILURES} more failed pairs"] if view.failed > _MOST_FAILURES else []
+    places = len(view.aggregate)
+    left = [f"{places - _MOST_PLACES} more places"] if places > _MOST_PLACES else []
+    left += [f"{failed - _MOST_FAILURES} more failed pairs"] if failed > _MOST_FAILURES else []
     words = f"{', '.join(left)}: " if left else ""
     console.print(Text(f"{words}look at {folder}/report.html", style="dim"), soft_wrap=True)
 
@@ -208,8 +210,8 @@ def _endpoints(view: BatchView) -> Padding:
     from rich.padding import Padding
 
     table = _table(["endpoint", "match", "differ", "failed"], right=["match", "differ", "failed"])
-    for row in view.endpoints:
-        table.add_row(row.name or "–", f"{row.matched:,}", f"{row.different:,}", f"{row.failed:,}")
+    for name, row in view.summary["endpoints"].items():
+        table.add_row(name or "–", f"{row['matched']:,}", f"{row['different']:,}", f"{row['failed']:,}")
     return Padding(table, (1, 0, 0, 0))
 
 
@@ -218,27 +220,27 @@ def _places(view: BatchView) -> Padding:
     from rich.text import Text
 
     table = _table(["pairs", "share", "where", "what", "for example"], right=["pairs", "share"])
-    several = len(view.endpoints) > 1
+    several = len(view.summary["endpoints"]) > 1
     for place in view.places[:_MOST_PLACES]:
-        where = Text(place.path, style="bold")
-        where.append(f"\n{place.endpoint}" if several and place.endpoint else "", style="not bold dim")
-        kind = Text(place.type, style="red" if place.severity == "ERROR" else "yellow")
-        table.add_row(f"{place.pairs:,}", f"{place.rate:.1%}", where, kind, _example(place))
+        where = Text(place["path"], style="bold")
+        where.append(f"\n{place['endpoint']}" if several and place["endpoint"] else "", style="not bold dim")
+        kind = Text(place["type"], style="red" if place["severity"] == "ERROR" else "yellow")
+        table.add_row(f"{place['pairs']:,}", f"{place['rate']:.1%}", where, kind, _example(place))
     return Padding(table, (1, 0, 1, 0))
 
 
-def _example(place: PlaceRow) -> Text:
+def _example(place: Mapping[str, Any]) -> Text:
     from rich.text import Text
 
-    if not place.examples:
+    if not place["sample"]:
         return Text("")
-    one = place.examples[0]
-    if place.severity != "ERROR" or "old_value" not in one:
+    one = place["sample"][0]
+    if place["severity"] != "ERROR" or "old_value" not in one:
         return Text(one.get("message", ""))
     old, new = _short(one["old_value"]), _short(one["new_value"])
-    if place.type in ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"):
+    if place["type"] in ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"):
         return Text(f"{old} is gone")
-    return Text(f"{new} is new" if place.type in ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA") else f"{old} → {new}")
+    return Text(f"{new} is new" if place["type"] in ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA") else f"{old} → {new}")
 
 
 def _short(value: object) -> str:

@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.payloads._batch.ci import (
-        annotation_lines as annotation_lines,
-        junit_xml as junit_xml,
-        write_for_ci as write_for_ci,
-    )
     from driftline.payloads._batch.job import BatchJob as BatchJob, Role as Role, open_source as open_source
     from driftline.payloads._batch.run import (
         Scheduler as Scheduler,
@@ -31,8 +26,16 @@ if TYPE_CHECKING:
         suggest as suggest,
         suggest_file as suggest_file,
     )
-    from driftline.payloads._batch.totals import BatchTotals as BatchTotals, parse_conditions as parse_conditions
-    from driftline.payloads._batch.view import BatchView as BatchView, PlaceRow as PlaceRow, batch_view as batch_view
+    from driftline.payloads._batch.totals import (
+        BatchTotals as BatchTotals,
+        BatchView as BatchView,
+        parse_conditions as parse_conditions,
+    )
+    from driftline.payloads._batch.view import (
+        annotation_lines as annotation_lines,
+        junit_xml as junit_xml,
+        write_for_ci as write_for_ci,
+    )
     from driftline.payloads._captures import (
         Masker as Masker,
         PairingOptions as PairingOptions,

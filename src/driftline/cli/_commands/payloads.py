@@ -108,8 +108,8 @@ def batch(
         totals = run_batch(job, output, scheduler, tracker)
     _tell(totals, output)
     reasons = totals.reasons(wanted)
-    write_for_ci(job, totals.result(), reasons, junit, sarif, summary)
-    for line in annotation_lines(job, totals.result()) if annotations else ():
+    write_for_ci(job, totals.view(), reasons, junit, sarif, summary)
+    for line in annotation_lines(job, totals.view()) if annotations else ():
         click.echo(line)
     for reason in reasons if wanted else ():
         click.echo(f"gate: {reason}", err=True)
@@ -119,17 +119,16 @@ def batch(
 def _tell(totals: BatchTotals, output: str) -> None:
     """The batch as tables on a terminal, else as a line."""
     if not sys.stdout.isatty():
-        line = f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}"
+        counts = totals.counts()
+        line = f"{counts['matched']} matched, {counts['different']} differ, {counts['failed']} failed: see {output}"
         click.echo(line, err=True)
         if totals.answers_without_body is not None:
             click.echo(totals.answers_without_body, err=True)
         return
     from driftline.cli._terminal import stdout_console
     from driftline.cli._views import print_batch
-    from driftline.payloads import batch_view
 
-    result = totals.result()
-    print_batch(batch_view(result.summary, result.aggregate, (), result.failures), output, stdout_console())
+    print_batch(totals.view(), output, stdout_console())
 
 
 def _scheduler(

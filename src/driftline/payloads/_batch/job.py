@@ -131,9 +131,9 @@ def _row_groups(path: str, split_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 class Record(msgspec.Struct, array_like=True):
-    """One line or row, with payloads as JSON text; `problem` says why it cannot be compared."""
+    """One line or row, with payloads as JSON text (one side alone, until sides are joined); `problem` says why it
+    cannot be compared."""
 
-    role: str
     id: str | int | float | None
     endpoint: str | None = None
     old: bytes | msgspec.Raw | None = None
@@ -151,19 +151,6 @@ class _Pair(msgspec.Struct):
     missing: str | None = None  # the side that a capture does not have
     error: str | None = None  # why a capture could not be read
     no_body: int = 0
-
-
-class _RawPair(msgspec.Struct):
-    """A pair whose members are all JSON text still."""
-
-    old: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    new: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    id: msgspec.Raw = msgspec.Raw(b"null")
-    endpoint: msgspec.Raw = msgspec.Raw(b"null")
-
-    def parsed(self) -> _Pair:
-        endpoint = msgspec.json.decode(self.endpoint, type=str | None)
-        return _Pair(self.old, self.new, msgspec.json.decode(self.id), endpoint)
 
 
 _decode_pair = msgspec.json.Decoder(_Pair).decode
@@ -213,43 +200,43 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
     """A line that the quick decoder refuses: lone surrogates are fine, what is not JSON becomes a problem."""
     try:
         if role == "pairs":
-            return _pair_record(msgspec.convert(raw_members(line, "the line"), _RawPair).parsed())
+            found = raw_members(line, "the line")
+            given: dict[str, Any] = {name: found[name] for name in ("old", "new") if name in found}
+            given |= {name: _decode_any(found[name]) for name in ("id", "endpoint") if name in found}
+            return _pair_record(msgspec.convert(given, _Pair))
         return _side_record(role, parse_json(line, "the line"), line, id_name)
     except (PayloadError, msgspec.MsgspecError, ValueError) as error:
-        found = readable_members(line)
-        endpoint = found.get("endpoint")
-        name = id_name if role != "pairs" else "id"
-        identity = _usable_id(found.get(name))
-        return Record(role, identity, endpoint if isinstance(endpoint, str) else None, problem=str(error))
+        read = readable_members(line)
+        endpoint = read.get("endpoint")
+        identity = _usable_id(read.get("id" if role == "pairs" else id_name))
+        return Record(identity, endpoint if isinstance(endpoint, str) else None, problem=str(error))
 
 
 def _pair_record(pair: _Pair) -> Record:
-    old, new = pair.old, pair.new
+    old, new = (None if isinstance(side, msgspec.UnsetType) else side for side in (pair.old, pair.new))
+    record = Record(_usable_id(pair.id), pair.endpoint, problem=pair.error)
     if pair.error is not None:
-        problem, lacking = pair.error, pair.no_body
-        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem=problem, no_body=lacking))
-    if pair.missing == "new" and not isinstance(old, msgspec.UnsetType):
-        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, old))
-    if pair.missing == "old" and not isinstance(new, msgspec.UnsetType):
-        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, None, new))
-    if isinstance(old, msgspec.UnsetType) or isinstance(new, msgspec.UnsetType):
-        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem="the line needs old and new"))
-    return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, old, new))
+        record.no_body = pair.no_body
+    elif pair.missing == "new" and old is not None:
+        record.old = old
+    elif pair.missing == "old" and new is not None:
+        record.new = new
+    else:
+        record.old, record.new = old, new
+        record.problem = "the line needs old and new" if old is None or new is None else None
+    return _checked(record, "id")
 
 
 def _side_record(role: str, value: object, text: bytes | msgspec.Raw, id_name: str) -> Record:
     if not isinstance(value, dict):
-        return Record(role, None, problem="the line is not an object")
+        return Record(None, problem="the line is not an object")
     endpoint = value.get("endpoint")
-    record = Record(role, _usable_id(value.get(id_name)), endpoint if isinstance(endpoint, str) else None)
-    if role == "old":
-        record.old = text
-    else:
-        record.new = text
+    record = Record(_usable_id(value.get(id_name)), endpoint if isinstance(endpoint, str) else None)
+    setattr(record, role, text)
     return _checked(record, id_name)
 
 
-def _checked(record: Record, id_name: str = "id") -> Record:
+def _checked(record: Record, id_name: str) -> Record:
     if record.id is None and record.problem is None:
         record.problem = f"the record has no usable {id_name} (a string or a number)"
     return record
@@ -275,10 +262,8 @@ def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
     if role != "pairs":
         return _side_record(role, row, to_json_bytes(row), id_name)
     old, new = _json_cell(row.get("old")), _json_cell(row.get("new"))
-    record = Record("pairs", _usable_id(row.get("id")), row.get("endpoint"), old, new)
-    if old is None or new is None:
-        record.problem = "the row needs old and new"
-    return _checked(record)
+    problem = "the row needs old and new" if old is None or new is None else None
+    return _checked(Record(_usable_id(row.get("id")), row.get("endpoint"), old, new, problem), "id")
 
 
 def _json_cell(value: object) -> bytes | None:
@@ -286,3 +271,12 @@ def _json_cell(value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else to_json_bytes(value)
+
+
+def records_of(job: BatchJob, split: Split) -> Iterator[tuple[Record | None, bytes | None]]:
+    """The records of a split, with the lines that they came as; None for a blank line, so that lines can be counted."""
+    if split.source.is_parquet:
+        yield from ((record, None) for record in read_rows(split, job.id_name))
+        return
+    for line in read_lines(split):
+        yield None if line.isspace() else line_record(split.source.role, line, job.id_name), line

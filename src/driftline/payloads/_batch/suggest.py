@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import PayloadError
-from driftline.payloads._batch.job import BatchJob, open_source, splits_of
-from driftline.payloads._batch.kernels import records_of
+from driftline.payloads._batch.job import BatchJob, Record, open_source, records_of, splits_of
 from driftline.payloads._compare.compare import compile as compile_schema
 from driftline.payloads._schema.documents import load_schema
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
@@ -267,22 +266,28 @@ def read_pairs(
 
     Bad lines raise, or are left out.
     """
-    job = BatchJob((open_source(path, "pairs"),), {})
-    for split in splits_of(job):
-        for record in records_of(job, split):
-            if record.problem is not None and skip_bad:
-                continue
-            if record.problem is not None:
-                raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
-            is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
-            if is_wanted and record.old is not None and record.new is not None:
-                yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
+    for record in _records(path):
+        if record.problem is not None and skip_bad:
+            continue
+        if record.problem is not None:
+            raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
+        is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
+        if is_wanted and record.old is not None and record.new is not None:
+            yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
 
 
 def endpoints_of(path: str | Path) -> set[str]:
     """The endpoints that the pairs of a file name."""
+    return {record.endpoint for record in _records(path) if record.endpoint}
+
+
+def _records(path: str | Path) -> Iterator[Record]:
     job = BatchJob((open_source(path, "pairs"),), {})
-    return {record.endpoint for split in splits_of(job) for record in records_of(job, split) if record.endpoint}
+    for split in splits_of(job):
+        given = (record for record, _ in records_of(job, split) if record is not None)
+        for number, record in enumerate(given, 1):
+            record.line = number
+            yield record
 
 
 def _body(value: Any) -> Any:

@@ -9,8 +9,10 @@ Totals of parts can be added in any order; first and last ids and samples go by 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from driftline.core import Threshold, parse_threshold
@@ -33,6 +35,7 @@ _FAILED = parse_threshold("failed > 0")
 _SIGNS = (">", ">=", "<", "<=")
 _ALIAS = "x-migration-alias"
 _MAX_ITEMS = 1000
+_key = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -63,25 +66,27 @@ class Group:
         self.samples = sorted([*self.samples, *other.samples], key=_key)[:SAMPLE_SIZE]
 
 
-def _key(one: tuple[SortKey, Any]) -> SortKey:
-    return one[0]
-
-
 def _sample(identity: object, entry: Entry) -> dict[str, Json]:
     shown = {name: entry[name] for name in ("path", "old_value", "new_value", "message") if name in entry}
     return {"id": identity, **shown}
 
 
-class BatchResult(NamedTuple):
-    """A batch as its writers get it."""
+class BatchView(NamedTuple):
+    """A batch as its writers get it: what summary.json, aggregate.json and coverage.json have, and failed pairs."""
 
     summary: JsonRow
     aggregate: Groups
-    failures: Sequence[JsonRow]
+    coverage: Groups = ()
+    failures: Groups = ()
 
-    def groups(self, severity: str = "ERROR") -> list[JsonRow]:
+    @property
+    def places(self) -> list[JsonRow]:
+        """Errors first, the most frequent first, whatever their endpoint."""
+        return sorted(self.aggregate, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
+
+    def groups(self) -> list[JsonRow]:
         """The groups that make a batch differ, the most frequent first."""
-        rows = [row for row in self.aggregate if row["severity"] == severity]
+        rows = [row for row in self.aggregate if row["severity"] == "ERROR"]
         return sorted(rows, key=lambda row: (-row["pairs"], row["endpoint"] or "", row["path"], row["type"]))
 
 
@@ -89,14 +94,7 @@ class BatchResult(NamedTuple):
 class BatchTotals:
     """Counts of a part of a batch."""
 
-    compared: dict[str, int] = field(default_factory=dict)
-    matched: int = 0
-    mismatched: int = 0
-    failed: int = 0
-    missing: int = 0
-    bodiless: int = 0  # failed pairs with an answer whose body the capture does not have
-    no_body: int = 0  # such answers
-    endpoints: dict[str, dict[str, int]] = field(default_factory=dict)
+    tally: Counter[tuple[str, str]] = field(default_factory=Counter)  # (endpoint, what) -> pairs
     failures: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     met: dict[tuple[str, str], tuple[SortKey, Any]] = field(default_factory=dict)
@@ -104,23 +102,8 @@ class BatchTotals:
     def add_report(self, endpoint: str | None, key: SortKey, identity: object, report: Report) -> None:
         """Count one compared pair."""
         name = endpoint or ""
-        self.compared[name] = self.compared.get(name, 0) + 1
-        if report.is_match:
-            self.matched += 1
-        else:
-            self.mismatched += 1
-        self._count(name, "matched" if report.is_match else "different")
-        if report.diffs and report.diffs[0]["type"] == "MISSING_PARTNER":
-            self.missing += 1
-            self._count(name, "missing")
-        if report.diffs or report.warnings:
-            self._add_entries(name, key, identity, report)
-
-    def _count(self, endpoint: str, what: str) -> None:
-        counts = self.endpoints.setdefault(endpoint, dict.fromkeys(("matched", "different", "failed", "missing"), 0))
-        counts[what] += 1
-
-    def _add_entries(self, name: str, key: SortKey, identity: object, report: Report) -> None:
+        self.tally[name, "matched" if report.is_match else "different"] += 1
+        self.tally[name, "missing"] += bool(report.diffs and report.diffs[0]["type"] == "MISSING_PARTNER")
         by_group: dict[GroupKey, list[Entry]] = {}
         for entry in (*report.diffs, *report.warnings):
             rule = entry.get("rule_applied", "")
@@ -134,10 +117,8 @@ class BatchTotals:
 
     def add_failure(self, pair: Record, key: SortKey, code: str, message: str) -> None:
         """Count one pair that could not be compared; the first ones are stored."""
-        self.failed += 1
-        self.bodiless += pair.no_body > 0
-        self.no_body += pair.no_body
-        self._count(pair.endpoint or "", "failed")
+        name = pair.endpoint or ""
+        self.tally.update({(name, "failed"): 1, (name, "bodiless"): pair.no_body > 0, (name, "no_body"): pair.no_body})
         if len(self.failures) < MOST_FAILURES:
             row = {"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, "code": code, "message": message}
             self.failures.append((key, row))
@@ -145,21 +126,52 @@ class BatchTotals:
     def merge(self, other: BatchTotals) -> None:
         """Add another part."""
         self.failures = sorted([*self.failures, *other.failures], key=_key)[:MOST_FAILURES]
-        for name, count in other.compared.items():
-            self.compared[name] = self.compared.get(name, 0) + count
-        self.matched += other.matched
-        self.mismatched += other.mismatched
-        self.failed += other.failed
-        self.missing += other.missing
-        self.bodiless += other.bodiless
-        self.no_body += other.no_body
-        for name, counts in other.endpoints.items():
-            for what, count in counts.items():
-                self.endpoints.setdefault(name, dict.fromkeys(counts, 0))[what] += count
+        self.tally.update(other.tally)
         for place, group in other.groups.items():
             self.groups.setdefault(place, Group()).merge(group)
         for rule, seen in other.met.items():
             self.met[rule] = min(self.met.get(rule, seen), seen, key=_key)
+
+    def counts(self) -> dict[str, int]:
+        """What conditions on a batch can name; `bodiless` pairs failed for want of a body in the capture."""
+        found = {what: self._total(what) for what in ("matched", "different", "failed", "missing", "bodiless")}
+        return {"pairs": found["matched"] + found["different"] + found["failed"], **found}
+
+    def _total(self, what: str) -> int:
+        return sum(count for (_, counted), count in self.tally.items() if counted == what)
+
+    def _compared(self, endpoint: str) -> int:
+        return self.tally[endpoint, "matched"] + self.tally[endpoint, "different"]
+
+    @property
+    def answers_without_body(self) -> str | None:
+        """How many answers of captures have no body, as text; None where all have one."""
+        counts, lacking = self.counts(), self._total("no_body")
+        return f"{lacking:,} of {2 * counts['pairs'] - counts['missing']:,} answers have no body" if lacking else None
+
+    def reasons(self, conditions: list[Threshold]) -> list[str]:
+        """Why the batch fails; without conditions every difference and every failed pair is a reason."""
+        return fails(self.counts(), conditions) if conditions or self.counts()["pairs"] else []
+
+    def view(self, coverage: Groups = ()) -> BatchView:
+        """The batch for those that show it."""
+        return BatchView(self.summary(), self.aggregate(), coverage, [row for _, row in self.failures])
+
+    def summary(self) -> dict[str, Any]:
+        """The counts of the batch."""
+        counts, lacking = self.counts(), self._total("no_body")
+        endpoints = sorted({endpoint for endpoint, _ in self.tally})
+        names = ("matched", "different", "failed", "missing")
+        return {
+            "pairs": counts["pairs"],
+            "matched": counts["matched"],
+            "mismatched": counts["different"],
+            "failed": counts["failed"],
+            "missing": counts["missing"],
+            **({"no_body": lacking} if lacking else {}),
+            "by_endpoint": {name: count for name in endpoints if name and (count := self._compared(name))},
+            "endpoints": {endpoint: {name: self.tally[endpoint, name] for name in names} for endpoint in endpoints},
+        }
 
     def aggregate(self) -> list[dict[str, Any]]:
         """A row for each group, the most frequent of an endpoint first."""
@@ -180,50 +192,10 @@ class BatchTotals:
             "rule": rule or None,
             "count": group.count,
             "pairs": group.pairs,
-            "rate": round(group.pairs / self.compared[endpoint], 6),
+            "rate": round(group.pairs / self._compared(endpoint), 6),
             "first_id": group.first[1],
             "last_id": group.last[1],
             "sample": [sample for _, sample in group.samples],
-        }
-
-    def counts(self) -> dict[str, int]:
-        """What conditions on a batch can name."""
-        return {
-            "pairs": self.matched + self.mismatched + self.failed,
-            "matched": self.matched,
-            "different": self.mismatched,
-            "failed": self.failed,
-            "missing": self.missing,
-            "bodiless": self.bodiless,
-        }
-
-    @property
-    def answers_without_body(self) -> str | None:
-        """How many answers of captures have no body, as text; None where all have one."""
-        answers = 2 * self.counts()["pairs"] - self.missing
-        return f"{self.no_body:,} of {answers:,} answers have no body" if self.no_body else None
-
-    def reasons(self, conditions: list[Threshold]) -> list[str]:
-        """Why the batch fails; without conditions every difference and every failed pair is a reason."""
-        if conditions:
-            return fails(self.counts(), conditions)
-        return fails(self.counts(), []) if self.counts()["pairs"] else []
-
-    def result(self) -> BatchResult:
-        """The batch for writers of CI reports."""
-        return BatchResult(self.summary(), self.aggregate(), [row for _, row in self.failures])
-
-    def summary(self) -> dict[str, Any]:
-        """The counts of the batch."""
-        return {
-            "pairs": self.matched + self.mismatched + self.failed,
-            "matched": self.matched,
-            "mismatched": self.mismatched,
-            "failed": self.failed,
-            "missing": self.missing,
-            **({"no_body": self.no_body} if self.no_body else {}),
-            "by_endpoint": {name: count for name, count in sorted(self.compared.items()) if name},
-            "endpoints": dict(sorted(self.endpoints.items())),
         }
 
 
@@ -274,6 +246,10 @@ class RulePlace(NamedTuple):
     pointer: str
     rule: str
     steps: tuple[tuple[str, str | None] | None, ...]
+
+    @property
+    def path(self) -> str:
+        return "$" + "".join("[*]" if step is None else f".{step[0]}" for step in self.steps)
 
 
 def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:

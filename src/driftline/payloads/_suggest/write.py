@@ -76,34 +76,39 @@ def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> 
     wanted = copy.deepcopy(source.content)
     for one in rules:
         place = () if one.rule.keys() & GLOBAL_RULES else one.place
-        extensions = {f"{EXTENSION_PREFIX}{name}": value for name, value in one.rule.items()}
         if wanted is None:
-            wanted = nested(place, extensions)
+            wanted = nested(place, one.rule)
             continue
         for owner, tail in list(_targets(wanted, place, root)):
-            _add(owner, nested(tail, extensions), place)
+            _add(owner, nested(tail, one.rule), place)
     after = text + yaml_text(wanted) if source.content is None and wanted else _edited(source, wanted)
     if load_schema(after).content != wanted:
         raise PayloadError("the schema is written in a way that only a person should change: put the rules in by hand")
     return RuleEdit(text, after)
 
 
-def nested(place: Place, extensions: dict[str, Json]) -> dict[str, Json]:
-    """A schema that has extensions at a place.
+def nested(place: Place, rule: Mapping[str, Json]) -> dict[str, Any]:
+    """A schema that has extensions (without their prefix) at a place.
 
-    >>> nested(("a", None), {"x-migration-precision": 1})
+    >>> nested(("a", None), {"precision": 1})
     {'properties': {'a': {'items': {'x-migration-precision': 1}}}}
     """
+    schema: dict[str, Any] = {f"{EXTENSION_PREFIX}{name}": value for name, value in rule.items()}
     for step in reversed(place):
-        extensions = {"items": extensions} if step is None else {"properties": {step: extensions}}
-    return extensions
+        schema = {"items": schema} if step is None else {"properties": {step: schema}}
+    return schema
+
+
+def rule_yaml(place: Place, rule: Mapping[str, Json]) -> str:
+    """A rule as a schema of its own, to be copied."""
+    return yaml_text(nested(place, rule)) if rule else ""
 
 
 def schema_with(rules: Mapping[Place, Mapping[str, Json]]) -> dict[str, Any]:
     """A new schema that has rules (extensions without their prefix) at places."""
     schema: dict[str, Any] = {}
     for place, rule in rules.items():
-        _add(schema, nested(place, {f"{EXTENSION_PREFIX}{name}": value for name, value in rule.items()}), place)
+        _add(schema, nested(place, rule), place)
     return schema
 
 
@@ -330,7 +335,7 @@ def _section(one: Suggestion, *, is_accepted: bool) -> dict[str, Any]:
         "accepted": is_accepted,
         "counts": _counts(one),
         "why": one.why,
-        "yaml": yaml_text(nested(one.place, one.extensions)) if one.rule else "",
+        "yaml": rule_yaml(one.place, one.rule),
         "hides": one.hides,
         "flag": shlex.quote(one.id),
         "pairs": [("for example", _spelled(one.examples)), ("but also", _spelled(one.counterexamples))],

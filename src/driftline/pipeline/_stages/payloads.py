@@ -44,14 +44,9 @@ def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
     job = _job(flow, context.pipeline)
     with _scheduler(context, job) as scheduler:
         totals = run_batch(job, context.outputs.path("report"), scheduler, context.tracker)
-    return Outcome(
-        {
-            "matching": totals.matched,
-            "different": totals.mismatched,
-            "errors": totals.failed,
-            "total": totals.matched + totals.mismatched + totals.failed,
-        }
-    )
+    counts = totals.counts()
+    names = {"matching": "matched", "different": "different", "errors": "failed", "total": "pairs"}
+    return Outcome({name: counts[what] for name, what in names.items()})
 
 
 def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
