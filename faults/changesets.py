@@ -10,6 +10,7 @@ import io
 import os
 import random
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,9 +33,12 @@ from driftline.changesets import (
     text_lines,
     to_sql,
 )
-from driftline.changesets._format.changegroup import inverted, merged
 from driftline.errors import DriftlineError
 from faults.tools import Tally, mutate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.changegroup_reference import inverted, merged  # noqa: E402
 
 _SCHEMA = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER);

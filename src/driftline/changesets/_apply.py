@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import apsw
 
-from driftline.changesets._effects import Effects, RowKey, row_key
 from driftline.changesets._format.database import (
     PATIENCE,
     Database,
@@ -26,10 +25,20 @@ from driftline.changesets._format.database import (
     hidden_cause,
     savepoint,
     stored_tables,
+    tables_from_database,
 )
-from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UNDEFINED, Row, encode_value, folded
-from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
-from driftline.changesets._format.streams import Open, Summary, operations_of, reopenable, summary
+from driftline.changesets._format.encoding import (
+    DELETE,
+    INSERT,
+    PATCHSET_MARKER,
+    UNDEFINED,
+    Row,
+    encode_value,
+    folded,
+    quoted,
+)
+from driftline.changesets._format.read import Header, Window, key_of, records_in
+from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
 from driftline.changesets._format.table import Kind, Operation, Table, patchset_not_invertible
 from driftline.core import open_bytes
 from driftline.errors import ChangesetError, ConflictError, OptionError
@@ -43,6 +52,7 @@ Handler = Callable[["Conflict"], Action]
 TableFilter = Collection[str] | Callable[[str], bool]
 ChangeFilter = Callable[[Operation], bool]
 T = TypeVar("T")
+RowKey = tuple[str, bytes]  # a row: its table's folded name and its encoded key
 
 MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
 
@@ -62,6 +72,7 @@ _AS_RECORDED = (
     ": triggers or cascades of the database act on these tables; --as-recorded switches them off for a file that "
     "already holds what they do, as files of diff and of sessions do"
 )
+_ACTING = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 _REPLACEABLE = ("DATA", "CONFLICT")
 _KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 
@@ -170,7 +181,7 @@ def apply(  # noqa: PLR0913 - the options of the command
                     allow_extra_columns=allow_extra_columns,
                     skip_missing_tables=skip_missing_tables,
                 )
-                effects = Effects(connection, fit.tables, triggers=triggers, actions=foreign_key_actions)
+                effects = _Effects(connection, fit.tables, triggers=triggers, actions=foreign_key_actions)
                 run = _ApplyRun(
                     connection,
                     open_changes,
@@ -499,7 +510,7 @@ class _ApplyRun:
         """The rows whose changes were omitted; not known where a function chose the changes."""
         if self._change_filter is not None:
             return None
-        return {row_key(conflict.operation) for conflict, _ in self.conflicts if conflict.operation is not None}
+        return {_row_key(conflict.operation) for conflict, _ in self.conflicts if conflict.operation is not None}
 
     def _attempt(self, open_changes: Open) -> bytes:
         try:
@@ -581,7 +592,7 @@ class _ApplyRun:
         """The handler's answer; it is called once a conflict, however many attempts the file takes."""
         if conflict.operation is None:
             return self._handler(conflict)
-        asked = (conflict.reason, conflict.operation.kind, row_key(conflict.operation))
+        asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
         if asked not in self._answers:
             self._answers[asked] = self._handler(conflict)
         return self._answers[asked]
@@ -592,8 +603,8 @@ class _ApplyRun:
         if operation is None or conflict.current is None:
             return False
         indexes = operation.table.key_indexes
-        current = tuple(encode_value(conflict.current[index]) for index in indexes)
-        key = row_key(operation)
+        current = b"".join(encode_value(conflict.current[index]) for index in indexes)
+        key = _row_key(operation)
         if current == key[1] or key in self._moved:
             return False
         self._moved.add(key)
@@ -640,16 +651,18 @@ class _ApplyRun:
 
     def _write_reordered(self, stream: IO[bytes], out: IO[bytes]) -> None:
         kind = DELETE if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
-        waiting: list[tuple[Header, RawRecord]] = []
+        waiting: list[tuple[Header, bytes]] = []
         current: Header | None = None
-        for header, record in raw_records_in(Window(b"", stream.read)):
-            if record.kind == kind and _raw_row_key(header, record) in self._moved:
-                waiting.append((header, record))
-            else:
-                _write_record(out, header, record, header is not current)
+        for header, records in records_in(Window(b"", stream.read)):
+            name = folded(header.table.name)
+            for record in records:
+                if record[0] == kind and (name, key_of(record, header)) in self._moved:
+                    waiting.append((header, record))
+                    continue
+                out.write(record if header is current else header.table.header(header.marker) + record)
                 current = header
         for header, record in waiting:
-            _write_record(out, header, record, header is not current)
+            out.write(record if header is current else header.table.header(header.marker) + record)
             current = header
 
 
@@ -657,12 +670,94 @@ def _row(values: tuple[Any, ...] | None) -> Row | None:
     return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
 
 
-def _raw_row_key(header: Header, record: RawRecord) -> RowKey:
-    fields = record.new or record.old or []
-    return folded(header.table.name), tuple(fields[index] for index in header.table.key_indexes)
+def _row_key(operation: Operation) -> RowKey:
+    """What tells the row of an operation from all others."""
+    return folded(operation.table.name), b"".join(map(encode_value, operation.key))
 
 
-def _write_record(out: IO[bytes], header: Header, record: RawRecord, is_new_section: bool) -> None:
-    if is_new_section:
-        out.write(header.table.header(header.marker))
-    out.write(record.encode())
+# What triggers and cascades did beside the changes of a file, by a session that watches the apply (changesets §6).
+#
+# A file of `diff` or of a session already holds these effects. Without `as_recorded` they happen a second time, so that
+# rows can become other ones than the file says: those are named.
+
+
+class _Effects:
+    """Finds the rows that triggers and cascades altered; where no touched table has any, nothing is watched."""
+
+    def __init__(
+        self, connection: apsw.Connection, tables: Mapping[str, Table], *, triggers: bool, actions: bool
+    ) -> None:
+        self._connection = connection
+        self._tables = tables
+        triggers = triggers and bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
+        actions = actions and bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
+        self.are_possible = (triggers and self._has_triggers()) or (actions and self._has_actions())
+        self._session: apsw.Session | None = None
+
+    def _has_triggers(self) -> bool:
+        query = "SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger'"
+        return any(folded(name) in self._tables for (name,) in self._connection.execute(query))
+
+    def _has_actions(self) -> bool:
+        query = (
+            'SELECT f."table" FROM sqlite_schema AS s, pragma_foreign_key_list(s.name) AS f '  # noqa: S608
+            "WHERE s.type = 'table' AND s.sql LIKE '%references%' "
+            f"AND (f.on_delete IN {_ACTING} OR f.on_update IN {_ACTING})"
+        )
+        return any(folded(name) in self._tables for (name,) in self._connection.execute(query))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Record what happens to the database, where triggers or cascades can happen."""
+        if not self.are_possible:
+            yield
+            return
+        self._session = apsw.Session(self._connection, "main")
+        try:
+            self._session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
+            self._session.attach()
+            yield
+        finally:
+            self._session.close()
+
+    def altered(self, told: Callable[[], Iterable[Operation]], passed_over: set[RowKey] | None) -> list[Operation]:
+        """What happened to rows and is not what the file says; `passed_over` are rows that were not to be changed.
+
+        It is None where a caller's function chose single changes: then only rows that did change are compared.
+        """
+        if self._session is None:
+            return []
+        changes = self._session.changeset()
+        done = {_row_key(change): change for change in iterate(changes, tables_from_database(self._connection))}
+        found = []
+        for change in told():
+            key = _row_key(change)
+            happened = done.pop(key, None)
+            if happened is not None and not _agrees(happened, change):
+                found.append(happened)
+            elif happened is None and passed_over is not None and key not in passed_over and self._is_undone(change):
+                found.append(change.reverse() if not change.patchset else change)
+        return found + list(done.values())
+
+    def _is_undone(self, change: Operation) -> bool:
+        """Whether a change that left no trace is not there: a trigger took it back, or it was nothing new."""
+        names = ", ".join(map(quoted, change.table.column_names))
+        where = " AND ".join(f"{quoted(key)} IS ? COLLATE BINARY" for key in change.table.primary_key)
+        query = f"SELECT {names} FROM {quoted(change.table.name)} WHERE {where}"  # noqa: S608
+        row = self._connection.execute(query, change.key).fetchall()
+        if not row or change.new is None:
+            return bool(row) != (change.new is not None)
+        return not _same_where_known(row[0], change.new)
+
+
+def _agrees(happened: Operation, told: Operation) -> bool:
+    if happened.new is None or told.new is None:
+        return happened.new is told.new
+    if any(now is not UNDEFINED and then is UNDEFINED for now, then in zip(happened.new, told.new, strict=False)):
+        return False
+    return _same_where_known(happened.new, told.new)
+
+
+def _same_where_known(one: Row, other: Row) -> bool:
+    known = ((a, b) for a, b in zip(one, other, strict=False) if a is not UNDEFINED and b is not UNDEFINED)
+    return all(encode_value(a) == encode_value(b) for a, b in known)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self, SupportsBytes
 
 import apsw
 
-from driftline.changesets._format.changegroup import Group
 from driftline.changesets._format.database import tables_from_database
 from driftline.changesets._format.encoding import (
     CHANGESET_MARKER,
@@ -28,9 +28,17 @@ from driftline.changesets._format.encoding import (
     Row,
     folded,
 )
-from driftline.changesets._format.read import Header, raw_records, read_raw_record
+from driftline.changesets._format.read import Header, Window, records_in
 from driftline.changesets._format.session import ColumnEvents, EventLog, image_columns
-from driftline.changesets._format.streams import Summary, concat_to, content_of, invert_to, iterate, summary
+from driftline.changesets._format.streams import (
+    Summary,
+    concat_to,
+    content_of,
+    invert_to,
+    iterate,
+    summary,
+    why_not_together,
+)
 from driftline.changesets._format.table import AnyRow, Operation, Table, patchset_not_invertible
 from driftline.core import write_all
 from driftline.errors import ChangesetError
@@ -64,7 +72,7 @@ class ChangeFile:
     def __init__(self) -> None:
         self._closed = b""
         self._known: list[Table] = []  # tables that give names to the columns of the closed part
-        self._group: Group | None = None
+        self._group: apsw.ChangesetBuilder | None = None
         self._logs: dict[str, EventLog] = {}
         self._log_of: dict[int, EventLog] = {}
 
@@ -102,22 +110,23 @@ class ChangeFile:
                 f"{'patchset' if operation.patchset else 'changeset'}",
                 code="mixed_formats",
             )
-        header = Header(self.marker, operation.table, 0)
-        record, _ = read_raw_record(operation.encode(), 0, header)
-        self._gathered().add(header, record)
+        group = self._gathered()
+        added = operation.table.header(self.marker) + operation.encode()
+        try:
+            group.add(added)
+        except apsw.Error as error:
+            raise why_not_together([partial(io.BytesIO, part) for part in (group.output(), added)], error) from error
         self._known.append(operation.table)
         return self
 
-    def _gathered(self) -> Group:
+    def _gathered(self) -> apsw.ChangesetBuilder:
         """A changegroup that holds everything so far."""
         if self._group is None or self._logs:
             self._known += self._named_tables()
-            group = Group()
+            group = apsw.ChangesetBuilder()  # type: ignore[no-untyped-call]
             for part in (self._closed_bytes(), b"".join(self._session_pieces())):
-                for header, record in raw_records(part):
-                    group.add(header, record)
-            self._closed, self._group = b"", group
-            self._logs, self._log_of = {}, {}
+                group.add(part)
+            self._closed, self._group, self._logs, self._log_of = b"", group, {}, {}
         return self._group
 
     def filtered(self, keep: Callable[[Operation], bool]) -> Self:
@@ -128,16 +137,13 @@ class ChangeFile:
         >>> changes.filtered(lambda operation: operation.kind == "insert")
         <Changeset users: {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}>
         """
-        content = bytes(self)
         current: Header | None = None
         pieces: list[bytes] = []
-        for operation, (header, record) in zip(self, raw_records(content), strict=True):
-            if not keep(operation):
-                continue
-            if header is not current:
+        records = ((header, record) for header, found in records_in(Window(bytes(self))) for record in found)
+        for operation, (header, record) in zip(self, records, strict=True):
+            if keep(operation):
+                pieces += [record] if header is current else [header.table.header(header.marker), record]
                 current = header
-                pieces.append(header.table.header(header.marker))
-            pieces.append(record.encode())
         return self._made(b"".join(pieces), self._named_tables())
 
     def __bytes__(self) -> bytes:
@@ -154,7 +160,7 @@ class ChangeFile:
             yield _joined([closed, b"".join(self._session_pieces())])
 
     def _closed_bytes(self) -> bytes:
-        return self._closed if self._group is None else bytes(self._group)
+        return self._closed if self._group is None else self._group.output()
 
     def write_to(self, out: BinaryIO) -> int:
         """Write the bytes to an open file; how many there were."""

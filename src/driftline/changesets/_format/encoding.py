@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Final
 
 from driftline.errors import ChangesetError, CorruptChangesetError
@@ -132,6 +134,58 @@ def decode_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode(errors="surrogateescape")
+
+
+# The row order of a session: the state of its hash table, in closed form.
+#
+# SQLite keeps changed keys in a hash table and writes them bucket by bucket. The table starts with 256 buckets, doubles
+# before an event that finds it half full, and growth turns the chains around (changesets §2.1). Keys in first-touch
+# order fall into stages that end at 128, 256, 512, … keys; a chain holds the keys of the last stage, the last but two,
+# … from young to old, then the keys of the other stages from old to young. So a key's place is a sort key: its bucket,
+# then a signed sequence number. `records.py` does the same for many keys at once.
+
+
+def bucket_count(keys: int, *, event_after_last_key: bool) -> int:
+    """How many buckets the table ends with, for a number of distinct keys.
+
+    >>> bucket_count(128, event_after_last_key=False), bucket_count(128, event_after_last_key=True)
+    (256, 512)
+    >>> bucket_count(129, event_after_last_key=False)
+    512
+    """
+    buckets = FIRST_BUCKETS
+    while keys > buckets // 2 or (event_after_last_key and keys == buckets // 2):
+        buckets *= 2
+    return buckets
+
+
+def session_places(hashes: Sequence[int], *, event_after_last_key: bool) -> list[int]:
+    """The order in which a session writes keys, given their hashes in first-touch order."""
+    buckets = bucket_count(len(hashes), event_after_last_key=event_after_last_key)
+    last_stage = (buckets // FIRST_BUCKETS).bit_length() - 1
+
+    def place(index: int) -> tuple[int, int]:
+        stage = (index // (FIRST_BUCKETS // 2)).bit_length()
+        return hashes[index] % buckets, index if (last_stage - stage) % 2 else ~index
+
+    return sorted(range(len(hashes)), key=place)
+
+
+def hash_fields(fields: Iterable[bytes]) -> int:
+    """The session's hash of the encoded fields of a key."""
+    value = 0
+    for field in fields:
+        value = hash_step(value, field[0])
+        if field[0] in (TAG_INTEGER, TAG_REAL):
+            value = hash_step(hash_step(value, int.from_bytes(field[5:], "big")), int.from_bytes(field[1:5], "big"))
+        elif field[0] in (TAG_TEXT, TAG_BLOB):
+            value = reduce(hash_step, field[decode_varint(field, 1)[1] :], value)
+    return value
+
+
+def hash_step(value: int, addend: int) -> int:
+    """The hash with one more byte or word."""
+    return ((value << 3) ^ value ^ addend) & HASH_MASK
 
 
 def folded(name: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from driftline.changesets._format.encoding import (
@@ -57,26 +57,6 @@ class Header(NamedTuple):
     marker: int
     table: Table
     end: int
-
-
-class Counts(NamedTuple):
-    """How many records of each kind there are, and how many of all are indirect."""
-
-    kinds: Counter[int]
-    indirect: int
-
-
-class RawRecord(NamedTuple):
-    """A record with its fields still encoded, for merging and inverting byte by byte."""
-
-    kind: int
-    indirect: int
-    old: list[bytes] | None
-    new: list[bytes] | None
-
-    def encode(self) -> bytes:
-        """The record's bytes."""
-        return b"".join([bytes([self.kind, self.indirect]), *(self.old or ()), *(self.new or ())])
 
 
 def read_header(data: bytes, offset: int) -> Header:
@@ -177,28 +157,15 @@ def operations_in(window: Window) -> Iterator[tuple[Header, list[Operation]]]:
     return walk(window, _read_quickly, _read_carefully)
 
 
-def raw_records(data: bytes) -> Iterator[tuple[Header, RawRecord]]:
-    """All records with the headers they stand under, fields still encoded."""
-    return raw_records_in(Window(data))
+def records_in(window: Window) -> Iterator[tuple[Header, list[bytes]]]:
+    """The records of a stream as bytes with the headers they stand under, some at a time."""
+    return walk(window, _cut_quickly, _cut_carefully)
 
 
-def raw_records_in(window: Window) -> Iterator[tuple[Header, RawRecord]]:
-    """All records of a stream with the headers they stand under, fields still encoded."""
-    for header, records in walk(window, lambda data, offset, header: ([], offset), _read_raw):
-        for record in records:
-            yield header, record
-
-
-def _read_raw(data: bytes, offset: int, header: Header) -> tuple[list[RawRecord], int]:
-    record, offset = read_raw_record(data, offset, header)
-    return [record], offset
-
-
-def count_quickly(data: bytes, start: int, header: Header) -> tuple[Counts, int]:
-    """How many records of each kind, and indirect ones, there are as long as all is well."""
+def _cut_quickly(data: bytes, start: int, header: Header) -> tuple[list[bytes], int]:
+    """The records as long as all is well, and the offset behind the last one."""
     places = {kind: range(count(header.table)) for kind, (count, _) in _shapes(header).items()}
-    counts = Counter[int]()
-    indirect = 0
+    records: list[bytes] = []
     size = len(data)
     with suppress(*_NOT_QUICK):
         while start < size and data[start] in places:
@@ -216,75 +183,32 @@ def count_quickly(data: bytes, start: int, header: Header) -> tuple[Counts, int]
                 elif tag in _EMPTY_TAGS:
                     offset += 1
                 else:
-                    return Counts(counts, indirect), start
-            if offset > size:
-                break
-            counts[data[start]] += 1
-            indirect += data[start + 1] != 0
-            start = offset
-    return Counts(counts, indirect), start
-
-
-class Slices(NamedTuple):
-    """Records and their keys, both still encoded."""
-
-    records: list[bytes]
-    keys: list[bytes]
-
-
-def record_slices(window: Window) -> Iterator[tuple[Header, Slices]]:
-    """All records of a stream as bytes with their keys, some at a time."""
-    return walk(window, _slice_quickly, _slice_carefully)
-
-
-def _slice_quickly(data: bytes, start: int, header: Header) -> tuple[Slices, int]:
-    """As `count_quickly`, with the bytes."""
-    flags = {kind: _key_places(header, kind) for kind in _shapes(header)}
-    records: list[bytes] = []
-    keys: list[bytes] = []
-    size = len(data)
-    with suppress(*_NOT_QUICK):
-        while start < size and data[start] in flags:
-            offset = start + 2
-            key = b""
-            for is_key in flags[data[start]]:
-                field = offset
-                tag = data[offset]
-                if tag in _NUMBER_TAGS:
-                    offset += 9
-                elif tag in _DATA_TAGS:
-                    length, offset = decode_varint(data, offset + 1)
-                    offset += length
-                elif tag in _EMPTY_TAGS:
-                    offset += 1
-                else:
-                    return Slices(records, keys), start
-                if is_key:
-                    key += data[field:offset]
+                    return records, start
             if offset > size:
                 break
             records.append(data[start:offset])
-            keys.append(key)
             start = offset
-    return Slices(records, keys), start
+    return records, start
 
 
-def _slice_carefully(data: bytes, offset: int, header: Header) -> tuple[Slices, int]:
+def _cut_carefully(data: bytes, offset: int, header: Header) -> tuple[list[bytes], int]:
     """One record, or what is wrong with it."""
-    record, end = read_raw_record(data, offset, header)
-    fields = (*(record.old or ()), *(record.new or ()))
-    places = _key_places(header, record.kind)
-    key = b"".join(field for field, is_key in zip(fields, places, strict=True) if is_key)
-    return Slices([data[offset:end]], [key]), end
+    end = _field_places(data, offset, header)[-1]
+    return [data[offset:end]], end
 
 
-def _key_places(header: Header, kind: int) -> list[bool]:
-    """Which fields of a record are its key: all of a patchset's DELETE, and of the first row elsewhere."""
-    flags = [bool(flag) for flag in header.table.key_flags]
-    count = _shapes(header)[kind][0](header.table)
-    if count < len(flags):
-        return [True] * count
-    return flags + [False] * (count - len(flags))
+def key_of(record: bytes, header: Header) -> bytes:
+    """The encoded key of a record: all of a patchset's DELETE, and of the first row elsewhere."""
+    if record[0] == DELETE and header.marker == PATCHSET_MARKER:
+        return record[2:]
+    key = b""
+    offset = 2
+    for index in range(header.table.key_indexes[-1] + 1):
+        end = _field_end(record, offset)
+        if header.table.key_flags[index]:
+            key += record[offset:end]
+        offset = end
+    return key
 
 
 def split_fields(data: bytes) -> list[bytes]:
@@ -298,16 +222,11 @@ def split_fields(data: bytes) -> list[bytes]:
     return fields
 
 
-def count_carefully(data: bytes, offset: int, header: Header) -> tuple[Counts, int]:
-    """One record, or what is wrong with it."""
-    record, offset = read_raw_record(data, offset, header)
-    return Counts(Counter({record.kind: 1}), int(record.indirect != 0)), offset
-
-
 def _read_carefully(data: bytes, offset: int, header: Header) -> tuple[list[Operation], int]:
     """One operation, also with text that is not UTF-8; or what is wrong with it."""
-    record, offset = read_raw_record(data, offset, header)
-    return [decoded(record, header)], offset
+    places = _field_places(data, offset, header)
+    fields = [decode_field(data[start:end]) for start, end in pairwise(places)]
+    return [_shapes(header)[data[offset]][1](header.table, fields, data[offset + 1])], places[-1]
 
 
 @contextmanager
@@ -387,12 +306,6 @@ def decode_field(field: bytes) -> Field:
     return None if tag == TAG_NULL else UNDEFINED
 
 
-def decoded(record: RawRecord, header: Header) -> Operation:
-    """The operation of a record."""
-    fields = [decode_field(field) for field in (*(record.old or ()), *(record.new or ()))]
-    return _shapes(header)[record.kind][1](header.table, fields, record.indirect)
-
-
 def _shapes(header: Header) -> dict[int, tuple[_Count, _Build]]:
     return _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
 
@@ -443,31 +356,17 @@ _PATCHSET_SHAPES: dict[int, tuple[_Count, _Build]] = {
 }
 
 
-def read_raw_record(data: bytes, offset: int, header: Header) -> tuple[RawRecord, int]:
-    """The record at `offset`, and the offset behind it."""
+def _field_places(data: bytes, offset: int, header: Header) -> list[int]:
+    """Where the fields of the record at `offset` begin, and where the last one ends."""
     kind = data[offset]
     if kind not in KIND_NAMES:
         raise CorruptChangesetError(f"unknown operation 0x{kind:02x}", offset=offset)
     if offset + 1 >= len(data):
         raise TruncatedChangesetError("the data ends inside a change", offset=len(data))
-    width = header.table.width
-    is_patchset = header.marker == PATCHSET_MARKER
-    place = offset + 2
-    old = new = None
-    if kind == DELETE or (kind == UPDATE and not is_patchset):
-        old, place = _raw_fields(data, place, len(header.table.key_indexes) if is_patchset else width)
-    if kind != DELETE:
-        new, place = _raw_fields(data, place, width)
-    return RawRecord(kind, data[offset + 1], old, new), place
-
-
-def _raw_fields(data: bytes, offset: int, width: int) -> tuple[list[bytes], int]:
-    fields = []
-    for _ in range(width):
-        end = _field_end(data, offset)
-        fields.append(data[offset:end])
-        offset = end
-    return fields, offset
+    places = [offset + 2]
+    for _ in range(_shapes(header)[kind][0](header.table)):
+        places.append(_field_end(data, places[-1]))
+    return places
 
 
 def _field_end(data: bytes, offset: int) -> int:

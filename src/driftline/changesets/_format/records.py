@@ -7,6 +7,7 @@ rows is laid out as a matrix of bytes; parts that a row does not have are cut ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from driftline.changesets._format.encoding import (
     TAG_REAL,
     TAG_TEXT,
     TAG_UNDEFINED,
+    bucket_count,
+    hash_step,
 )
 from driftline.changesets._format.vectors import (
     Indexes,
@@ -41,7 +44,6 @@ _THREE = np.uint32(3)
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
 _LONG = 64  # bytes; longer keys are hashed one by one
-_PERIOD = 16  # the hash's step, applied sixteen times, is the identity on 32 bits
 
 
 class RecordWriter:
@@ -153,27 +155,7 @@ def content_of(records: pa.LargeBinaryArray) -> memoryview:
     return memoryview(content_buffer)[start:end] if content_buffer is not None else memoryview(b"")
 
 
-# The row order of a session: the state of its hash table, in closed form.
-#
-# SQLite keeps changed keys in a hash table and writes them bucket by bucket. The table starts with 256 buckets, doubles
-# before an event that finds it half full, and growth turns the chains around (changesets §2.1). Keys in first-touch
-# order fall into stages that end at 128, 256, 512, … keys; a chain holds the keys of the last stage, the last but two,
-# … from young to old, then the keys of the other stages from old to young. So a key's place is a sort key: its bucket,
-# then a signed sequence number.
-
-
-def bucket_count(keys: int, *, event_after_last_key: bool) -> int:
-    """How many buckets the table ends with, for a number of distinct keys.
-
-    >>> bucket_count(128, event_after_last_key=False), bucket_count(128, event_after_last_key=True)
-    (256, 512)
-    >>> bucket_count(129, event_after_last_key=False)
-    512
-    """
-    buckets = FIRST_BUCKETS
-    while keys > buckets // 2 or (event_after_last_key and keys == buckets // 2):
-        buckets *= 2
-    return buckets
+# The row order of a session (`encoding.py`), for arrays of keys.
 
 
 def sequence_numbers(first_touch: Indexes, buckets: int) -> Indexes:
@@ -293,7 +275,8 @@ def _hash_bytes(hashes: Hashes, data: pa.LargeBinaryArray) -> Hashes:
     starts, lengths, content = byte_ranges(data)
     hashes = hashes.copy()
     for row in np.flatnonzero(lengths > _LONG).tolist():
-        hashes[row] = _hash_long(int(hashes[row]), content[starts[row] : starts[row] + lengths[row]])
+        content_of_row = content[starts[row] : starts[row] + lengths[row]].tobytes()
+        hashes[row] = reduce(hash_step, content_of_row, int(hashes[row]))
     lengths = np.where(lengths > _LONG, 0, lengths)
     shortest = int(lengths.min(initial=_LONG))
     for place in range(int(lengths.max(initial=0))):
@@ -311,17 +294,3 @@ def byte_ranges(data: pa.LargeBinaryArray) -> tuple[Indexes, Indexes, Bytes]:
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[data.offset : data.offset + len(data) + 1]
     content = np.frombuffer(content_buffer, dtype=np.uint8) if content_buffer is not None else np.empty(0, np.uint8)
     return offsets[:-1], np.diff(offsets), content
-
-
-def _hash_long(start: int, content: Bytes) -> int:
-    """The hash of a long key: bytes that are sixteen steps apart meet the same step, so they are folded first."""
-    padding = -len(content) % _PERIOD
-    padded = np.concatenate([np.zeros(padding, dtype=np.uint8), content])
-    folded = np.bitwise_xor.reduce(padded.reshape(-1, _PERIOD), axis=0)
-    # The padding steps are undone by going on to a full period.
-    value = start
-    for _ in range(-padding % _PERIOD):
-        value = ((value << 3) ^ value) & HASH_MASK
-    for byte in folded.tolist():
-        value = ((value << 3) ^ value ^ byte) & HASH_MASK
-    return value

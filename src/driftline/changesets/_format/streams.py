@@ -1,7 +1,7 @@
 """Files of changes as streams: read as often as needed, never completely in memory.
 
-Concatenating and inverting are left to SQLite's own streams (changesets §8); `changegroup.py` does the same on bytes
-and is the reference for them. Where SQLite refuses a file, driftline's reader reads it again to find the damage.
+Concatenating and inverting are left to SQLite's own streams (changesets §8). Where SQLite refuses a file, driftline's
+reader reads it again to find the damage.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
 from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UPDATE, folded
-from driftline.changesets._format.read import Counts, Window, count_carefully, count_quickly, operations_in, walk
+from driftline.changesets._format.read import Window, operations_in, records_in
 from driftline.changesets._format.table import Operation, Table, patchset_not_invertible
 from driftline.core import io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
@@ -115,7 +116,7 @@ def concat_to(
                 with open_changes() as stream:
                     builder.add(stream.read)
         except apsw.Error as error:
-            raise _why_not_together(opens, error) from error
+            raise why_not_together(opens, error) from error
         builder.output_stream(lambda block: _pass_on(out, block))
 
 
@@ -142,10 +143,30 @@ def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
     write_all(out, block)
 
 
-def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
-    """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
-    from driftline.changesets._format.changegroup import mixed_formats, other_shape
+def merged(header: bytes, *records: bytes) -> bytes | None:
+    """One record that does what records of the same row do one after the other (changesets §3.1); None for nothing."""
+    with closing(apsw.ChangesetBuilder()) as builder:  # type: ignore[no-untyped-call]
+        for record in records:
+            builder.add(header + record)
+        return builder.output()[len(header) :] or None
 
+
+def mixed_formats() -> ChangesetError:
+    """The error for files of both formats."""
+    return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+
+
+def other_shape(table: Table) -> ChangesetError:
+    """The error for a table that files describe differently."""
+    return ChangesetError(
+        f"table {table.name} has other columns or another key in another file: where columns were added, "
+        "give the newer tables (--schema or --database)",
+        code="schema_mismatch",
+    )
+
+
+def why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
+    """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
     markers: set[int] = set()
     known: dict[str, Table] = {}
     for open_changes in opens:
@@ -217,19 +238,19 @@ class Summary:
         for _, sections in groupby(self.sections, key=lambda section: section.table.name):
             yield sum(section.kinds.total() for section in sections)
 
-    def add(self, table: Table, counts: Counts) -> None:
+    def add(self, table: Table, records: list[bytes]) -> None:
         """Count records of a table; sections of one table that follow each other are one."""
         if not self.sections or self.sections[-1].table is not table:
             self.sections.append(Section(table))
-        self.sections[-1].kinds += counts.kinds
-        self.sections[-1].indirect += counts.indirect
+        self.sections[-1].kinds.update(map(itemgetter(0), records))
+        self.sections[-1].indirect += sum(map(bool, map(itemgetter(1), records)))
 
 
 def summary(stream: IO[bytes], tables: Iterable[Table] = ()) -> Summary:
     """Read a file to its end and count; damage is an error with its offset."""
     found = Summary()
-    for header, counts in walk(Window(b"", stream.read, tables), count_quickly, count_carefully):
+    for header, records in records_in(Window(b"", stream.read, tables)):
         found.marker = header.marker
-        if counts.kinds:
-            found.add(header.table, counts)
+        if records:
+            found.add(header.table, records)
     return found

@@ -29,11 +29,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from driftline.changesets._format.encoding import (
+    CHANGESET_MARKER,
     DELETE,
     INSERT,
     MAX_COLUMNS,
     MAX_INTEGER,
     MIN_INTEGER,
+    PATCHSET_MARKER,
     UNDEFINED,
     UPDATE,
     Field,
@@ -439,10 +441,12 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
         """What both do one after the other, by the rules of a changegroup (changesets §3.1); None for nothing."""
         if not isinstance(other, Operation):
             return NotImplemented
-        from driftline.changesets._format.changegroup import summed
+        from driftline.changesets._format.streams import iterate, merged
 
         self._check_same_row(other)
-        return summed(self, other)
+        header = self.table.header(PATCHSET_MARKER if self.patchset else CHANGESET_MARKER)
+        record = merged(header, self.encode(), other.encode())
+        return None if record is None else next(iterate(header + record, [self.table]))
 
     def _check_same_row(self, other: Operation) -> None:
         same_table = folded(self.table.name) == folded(other.table.name)

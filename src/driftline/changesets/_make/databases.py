@@ -19,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 import apsw
 
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
-from driftline.changesets._format.changegroup import Entries
 from driftline.changesets._format.database import (
     REGISTER,
     STAT1,
@@ -30,8 +29,16 @@ from driftline.changesets._format.database import (
     shape_differences,
     stored_tables,
 )
-from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, UNDEFINED, Row, folded
-from driftline.changesets._format.read import Header, read_raw_record
+from driftline.changesets._format.encoding import (
+    CHANGESET_MARKER,
+    PATCHSET_MARKER,
+    UNDEFINED,
+    Row,
+    encode_value,
+    folded,
+    hash_fields,
+    session_places,
+)
 from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
@@ -446,15 +453,11 @@ class _Feed:
         if self._spool is not None:
             self._spool.write_to(out, event_after_last_key=self._ends_with_null_key, keys_are_unique=True)
         elif self._few:
-            records = Entries(self._table, self._marker == PATCHSET_MARKER)
-            header = Header(self._marker, self._table, 0)
-            for event in self._few:
-                encoded = self._operation(*event).encode(patchset=self._marker == PATCHSET_MARKER)
-                records.add(read_raw_record(encoded, 0, header)[0])
-            if self._ends_with_null_key:
-                records.grow()
-            for piece in records.pieces(self._marker):
-                out.write(piece)
+            operations = [self._operation(*event) for event in self._few]
+            hashes = [hash_fields(map(encode_value, operation.key)) for operation in operations]
+            out.write(self._table.header(self._marker))
+            for place in session_places(hashes, event_after_last_key=self._ends_with_null_key):
+                out.write(operations[place].encode(patchset=self._marker == PATCHSET_MARKER))
 
     def _operation(self, before: Row | None, after: Row | None) -> Operation:
         if before is None or after is None:

@@ -18,13 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from driftline.changesets._format.changegroup import Merger, mixed_formats, other_shape
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.encoding import FIRST_BUCKETS, PATCHSET_MARKER, folded
-from driftline.changesets._format.read import Header, Slices, Window, read_raw_record, record_slices, split_fields
+from driftline.changesets._format.encoding import FIRST_BUCKETS, bucket_count, folded
+from driftline.changesets._format.read import Header, Window, key_of, records_in, split_fields
 from driftline.changesets._format.records import (
     Hashes,
-    bucket_count,
     byte_ranges,
     content_of,
     hash_keys,
@@ -41,6 +39,7 @@ from driftline.changesets._format.session import (
     image_columns,
     single_entries,
 )
+from driftline.changesets._format.streams import merged, mixed_formats, other_shape
 from driftline.changesets._format.table import Table
 from driftline.changesets._format.vectors import Indexes, as_numbers, binary_array, from_fields, of_bytes, of_numbers
 from driftline.changesets._make.rows import EventCollector, key_collision
@@ -281,10 +280,9 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(slots=True)
 class _Section:
-    """A table of the files: its first header, how its changes are merged, and how many records it has."""
+    """A table of the files: its first header, and how many records it has."""
 
     header: Header
-    merger: Merger
     records: int = 0
 
 
@@ -300,12 +298,14 @@ class ChangegroupOnDisk:
 
     def add_file(self, stream: IO[bytes]) -> None:
         """Put the records of a file into their shares."""
-        for header, slices in record_slices(Window(b"", stream.read)):
+        for header, found in records_in(Window(b"", stream.read)):
             name, section = self._section(header)
             first = section.records
-            section.records += len(slices.keys)
-            shares = np.fromiter((zlib.crc32(key) % self._shares for key in slices.keys), np.int64, len(slices.keys))
-            records = _table_of(np.arange(first, section.records), slices)
+            section.records += len(found)
+            keys = [key_of(record, header) for record in found]
+            shares = np.fromiter((zlib.crc32(key) % self._shares for key in keys), np.int64, len(keys))
+            columns = [of_numbers(np.arange(first, section.records)), of_bytes(keys), of_bytes(found)]
+            records = pa.Table.from_arrays(columns, schema=_RECORDS)
             for share, rows in _rows_by_share(shares):
                 self._records.add((name, share), records.take(of_numbers(rows)))
 
@@ -315,9 +315,9 @@ class ChangegroupOnDisk:
             effects = np.ones(section.records, dtype=np.int8)
             left: SpillStore[int, pa.Table] = self._store()
             for share in range(self._shares):
-                merged = _merged(section, self._records.take((name, share)), effects)
-                if merged.num_rows:
-                    left.add(share, merged)
+                remaining = _remaining(section, self._records.take((name, share)), effects)
+                if remaining.num_rows:
+                    left.add(share, remaining)
             self._write_section(out, section, left, _growths(effects))
 
     def _write_section(
@@ -342,7 +342,7 @@ class ChangegroupOnDisk:
         name = folded(header.table.name)
         section = self._sections.get(name)
         if section is None:
-            section = _Section(header, Merger(header.table, header.marker == PATCHSET_MARKER))
+            section = _Section(header)
             if any(other.header.marker != header.marker for other in self._sections.values()):
                 raise mixed_formats()
             self._sections[name] = section
@@ -353,27 +353,24 @@ class ChangegroupOnDisk:
         return name, section
 
 
-def _table_of(numbers: Indexes, slices: Slices) -> pa.Table:
-    return pa.Table.from_arrays([of_numbers(numbers), of_bytes(slices.keys), of_bytes(slices.records)], schema=_RECORDS)
-
-
 def _rows_by_share(shares: Indexes) -> Iterator[tuple[int, Indexes]]:
     order = np.argsort(shares, kind="stable")
     found, starts = np.unique(shares[order], return_index=True)
     yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
 
 
-def _merged(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
+def _remaining(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
     """What is left of a share, with the number of the record that put it there in place of its sequence.
 
     `effects` is set to what each record did to the number of entries: one more, as many, or one less.
     """
     kept: dict[bytes, tuple[int, bytes]] = {}
+    header = section.header.table.header(section.header.marker)
     for number, key, record in _rows(pieces):
         existing = kept.pop(key, None)
         result: bytes | None = record
         if existing is not None:
-            result = _merge(section, existing[1], record)
+            result = merged(header, existing[1], record)
             effects[number] = -1 if result is None else 0
         if result is not None:
             kept[key] = (number, result)
@@ -395,12 +392,6 @@ def _values(column: pa.LargeBinaryArray) -> Iterator[bytes]:
     data = content.data
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         yield bytes(data[start : start + length])
-
-
-def _merge(section: _Section, existing: bytes, record: bytes) -> bytes | None:
-    first, second = (read_raw_record(data, 0, section.header)[0] for data in (existing, record))
-    result = section.merger.merge(first, second)
-    return None if result is None else result.encode()
 
 
 def _key_hashes(keys: list[bytes], columns: int) -> Hashes:
