@@ -38,7 +38,7 @@ from faults.tools import Tally, mutate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.changegroup_reference import inverted, merged  # noqa: E402
+from support.changegroup_reference import inverted, merged
 
 _SCHEMA = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER);
