@@ -53,8 +53,7 @@ if TYPE_CHECKING:
         Source as Source,
         Split as Split,
         SplitSide as SplitSide,
-        TextSplit as TextSplit,
-        TypedSplit as TypedSplit,
+        TypedRows as TypedRows,
         known_size as known_size,
     )
 else:

@@ -205,6 +205,11 @@ class StoredFile(InputFile):
         return self.version.read_range(start, end)
 
 
+def noted_file(path: str) -> InputFile:
+    """A local file or an object in its current state."""
+    return StoredFile.at(path) if is_url(path) else InputFile.of(path, path)
+
+
 def list_urls(url: str) -> list[str]:
     """The objects of a folder (`/` at the end), of a glob, or the one object, in the order of their names."""
     if url.endswith("/"):
@@ -221,6 +226,14 @@ def list_urls(url: str) -> list[str]:
     return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))
 
 
+def copied_to(path: str, place: Location, name: str) -> str:
+    """The location of a copy of a file in a store."""
+    target = place / f"{secrets.token_hex(8)}-{name}"
+    with open(path, "rb") as stream, atomic_write(target) as out:
+        shutil.copyfileobj(stream, out, 4 << 20)
+    return str(target)
+
+
 def stored_copy(rewritten: Any, source: Any, place: Location) -> Any:
     """A source with its rewritten files copied to a store, so that every machine can read them."""
     files = []
@@ -228,8 +241,6 @@ def stored_copy(rewritten: Any, source: Any, place: Location) -> Any:
         if after == before:
             files.append(after)
             continue
-        target = place / f"{secrets.token_hex(8)}-rewritten.csv"
-        with open(after.path, "rb") as stream, atomic_write(target) as out:
-            shutil.copyfileobj(stream, out, 4 << 20)
-        files.append(replace(StoredFile.at(str(target)), name=after.name))
+        target = copied_to(after.path, place, "rewritten.csv")
+        files.append(replace(StoredFile.at(target), name=after.name))
     return replace(rewritten, files=tuple(files))

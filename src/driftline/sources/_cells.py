@@ -11,17 +11,15 @@ import json
 import math
 import os
 import re
-import secrets
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import numpy as np
@@ -29,20 +27,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 
-from driftline.core import (
-    Location,
-    Workspace,
-    atomic_write,
-    decimal_text,
-    exact_loads,
-    io_errors,
-    is_url,
-    read_object,
-)
+from driftline.core import Location, Workspace, decimal_text, exact_loads, io_errors, is_url, read_object
 from driftline.errors import InputError
-from driftline.sources._addresses import InputFile
-from driftline.sources._csv.parse import take_records
-from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, SplitSide, reads_input
+from driftline.sources._addresses import InputFile, copied_to
+from driftline.sources._source import Counted, ParsedRange, RecordNumbers, Split, SplitSide, TypedRows
 
 Row = Mapping[str, object]
 
@@ -439,92 +427,78 @@ _ARROW_TYPES = {
 # Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order.
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class SpooledBatch:
-    """Some rows in an Arrow file; a column that these rows do not have reads as null."""
+class _ArrowFile(Split):
+    """Some rows in an Arrow file: a private copy, whose source was checked after reading."""
 
     path: str
-    size: int
+    size: int = field()
     rows: int
-    header: tuple[str, ...]
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None: the batch is a private copy, and its source was checked after reading."""
-        return ()
-
-    def read(self) -> ParsedRange:
-        """All rows."""
-        table = self._read()
-        return ParsedRange(table.num_rows, table)
-
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """Some rows."""
-        return take_records(self._read(), np.asarray(records))
 
     def count(self) -> Counted:
-        """The number of copied rows."""
         return Counted(self.rows, self.rows)
 
-    def head(self) -> pa.Table | None:
-        """All rows: batches are small."""
-        return self._read()
+    def stored_in(self, place: Location) -> Self:
+        """The same rows in a store, for other machines."""
+        return replace(self, path=copied_to(self.path, place, os.path.basename(self.path)))
 
-    def stored_in(self, place: Location) -> SpooledBatch:
-        """A copy of the batch in a store, for other machines."""
-        target = place / f"{secrets.token_hex(8)}-{os.path.basename(self.path)}"
-        with open(self.path, "rb") as stream, atomic_write(target) as out:
-            shutil.copyfileobj(stream, out, 4 << 20)
-        return replace(self, path=str(target))
+    def stored(self) -> pa.Table:
+        """The table of the file."""
+        with io_errors(self.path):
+            content = read_object(self.path)[0] if is_url(self.path) else None
+            with pa.OSFile(self.path) if content is None else pa.BufferReader(content) as file:
+                return pa.ipc.open_file(file).read_all()
 
-    def _read(self) -> pa.Table:
-        with io_errors(self.path), self._opened() as file:
-            table = pa.ipc.open_file(file).read_all()
+
+@dataclass(frozen=True, slots=True)
+class TypedBatch(_ArrowFile, TypedRows):
+    """Rows as they are."""
+
+    def typed_rows(self) -> pa.Table:
+        return self.stored()
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBatch(_ArrowFile):
+    """Rows of JSON text; a column that these rows do not have reads as null."""
+
+    header: tuple[str, ...]
+
+    def read(self) -> ParsedRange:
+        table = self.stored()
         missing = pa.array([_NULL] * table.num_rows, pa.large_string())
         columns = [table.column(name) if name in table.column_names else missing for name in self.header]
-        return pa.Table.from_arrays(columns, list(self.header))
-
-    def _opened(self) -> Any:
-        return pa.BufferReader(read_object(self.path)[0]) if is_url(self.path) else pa.OSFile(self.path)
+        return ParsedRange(table.num_rows, pa.Table.from_arrays(columns, list(self.header)))
 
 
 def spool_rows(
     rows_of_files: Iterable[tuple[InputFile, Iterable[Row]]], workspace: Workspace, declared: Sequence[str] = ()
 ) -> SplitSide:
     """Copy rows into batches; the header is every column in the order of first appearance, declared ones first."""
-    header: dict[str, None] = dict.fromkeys(declared)
-    kinds: defaultdict[str, _ValueKinds] = defaultdict(_ValueKinds)
-    written: list[tuple[str, int, int]] = []
+    batches = JsonBatches(workspace, declared)
     for file, rows in rows_of_files:
         reader = iter(rows)
         while batch := list(islice(reader, _BATCH_ROWS)):
-            for row in batch:
-                header.update(dict.fromkeys(row))
-                for name, value in row.items():
-                    if value is not None:
-                        kinds[name].note(value)
-            written.append((*_write(batch, workspace), len(batch)))
+            batches.add_rows(pl.arange(len(batch), eager=True), batch)
+            batches.end(len(batch))
         file.check_unchanged()
-    splits = [SpooledBatch(path, size, rows, tuple(header)) for path, size, rows in written]
-    known = {name: found.kind for name, found in kinds.items()}
-    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True, kinds=known)
+    return batches.side()
 
 
 class JsonBatches:
     """Objects of JSON, added block by block as columns of texts or as rows, written to batches of canonical text."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, declared: Sequence[str] | None = None) -> None:
         self._workspace = workspace
-        self._header: dict[str, None] = {}
+        self._only_noted = declared is not None  # columns without a value have no kind
+        self._header: dict[str, None] = dict.fromkeys(declared or ())
         self._kinds: defaultdict[str, _ValueKinds] = defaultdict(_ValueKinds)
         self._written: list[tuple[str, int, int]] = []
         self._parts: list[pl.DataFrame] = []
 
     def add_texts(self, at: pl.Series, columns: Mapping[str, pl.Series]) -> None:
         """Add objects by the texts of their members; `at` are their positions in the block."""
-        texts = {name: _canonical(cells, self._kinds[name]) for name, cells in columns.items()}
-        self._add(at, texts)
+        self._add(at, {name: _canonical(cells, self._kinds[name]) for name, cells in columns.items()})
 
     def add_rows(self, at: pl.Series, rows: Sequence[Row]) -> None:
         """Add objects by their values."""
@@ -547,13 +521,13 @@ class JsonBatches:
         frame = frame.drop("at").fill_null(_NULL)
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
         table = table.rename_columns([name[1:] for name in table.column_names])
-        self._written.append((_write_table(table, self._workspace), table.nbytes, rows))
+        self._written.append((*write_table(table, self._workspace)[:2], rows))
 
     def side(self) -> SplitSide:
         """All batches."""
         header = tuple(self._header)
-        splits = [SpooledBatch(path, size, rows, header) for path, size, rows in self._written]
-        kinds = {name: self._kinds[name].kind for name in header}
+        splits = [SpooledBatch(*written, header) for written in self._written]
+        kinds = {name: self._kinds[name].kind for name in header if name in self._kinds or not self._only_noted}
         return SplitSide(header, splits, sum(one.rows for one in splits), typed=True, kinds=kinds)
 
 
@@ -605,23 +579,13 @@ def _ends(integers: pl.Series) -> list[Any]:
 
 def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:
     """Copy tables of JSON text into batches."""
-    splits = [
-        SpooledBatch(_write_table(table, workspace), table.nbytes, table.num_rows, tuple(header))
-        for table in tables
-        if table.num_rows
-    ]
+    splits = [SpooledBatch(*write_table(table, workspace), tuple(header)) for table in tables if table.num_rows]
     return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
 
 
-def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
-    texts = cells_by_column(batch)
-    arrays = [pa.array(column, pa.large_string()) for column in texts.values()]
-    table = pa.Table.from_arrays(arrays, list(texts))
-    return _write_table(table, workspace), table.nbytes
-
-
-def _write_table(table: pa.Table, workspace: Workspace) -> str:
+def write_table(table: pa.Table, workspace: Workspace) -> tuple[str, int, int]:
+    """A table in an Arrow file: its path, how many bytes the cells have, and the number of rows."""
     target = workspace.new_file("batch.arrow")
     with io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
-    return str(target)
+    return str(target), table.nbytes, table.num_rows

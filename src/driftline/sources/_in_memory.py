@@ -9,24 +9,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.core import Workspace, io_errors
+from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
-from driftline.sources._formats.columnar import TypedRows
-from driftline.sources._source import (
-    Counted,
-    FileFingerprint,
-    ParsedRange,
-    RecordIndex,
-    RecordNumbers,
-    SplitSide,
-    TypedCells,
-    reads_input,
-)
+from driftline.sources._source import Counted, FileFingerprint, Source, Split, SplitSide, TypedRows, explained
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -35,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 100_000
-_HEAD_ROWS = 1000
 
 
 def is_in_memory(given: object) -> bool:
@@ -54,21 +42,12 @@ def object_size(given: Any) -> int | None:
 
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     """The source of an object; its cells are typed."""
-    with _foreign_errors(given):
-        return _opened_object(given, workspace)
-
-
-@contextmanager
-def _foreign_errors(given: object) -> Iterator[None]:
-    """What a library says about its own object, as one line."""
     import pyarrow as pa
     from polars.exceptions import PolarsError
 
-    try:
-        yield
-    except (PolarsError, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{type(given).__name__} cannot be read: {words}", code="unsupported_input") from error
+    foreign = (PolarsError, pa.ArrowException, TypeError, ValueError, OverflowError)
+    with explained(foreign, f"{type(given).__name__} cannot be read", code="unsupported_input"):
+        return _opened_object(given, workspace)
 
 
 def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
@@ -91,120 +70,53 @@ def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
         if table is None:
             return ObjectSource(spool_rows(((_Nowhere(), _pandas_rows(frame)),), workspace, list(frame.columns)))
         given = table
-    held = _held_frame(given)
-    if held is not None and any(kind == pl.Object for kind in held.dtypes):
-        return ObjectSource(spool_rows(((_Nowhere(), held.iter_rows(named=True)),), workspace, held.columns))
-    if held is not None:
-        return ObjectSource(_side_of_frame(held))
+    if isinstance(given, pl.LazyFrame):
+        given = given.collect()
+    if isinstance(given, pl.DataFrame):
+        if any(kind == pl.Object for kind in given.dtypes):
+            return ObjectSource(spool_rows(((_Nowhere(), given.iter_rows(named=True)),), workspace, given.columns))
+        return ObjectSource(_held_side(given, given.clear().to_arrow().schema))
     if isinstance(given, (pa.Table, pa.RecordBatch)):
-        table = pa.table(given)
-        starts = range(0, table.num_rows, _BATCH_ROWS)
-        return ObjectSource(_typed_side([TableSlice(table.slice(at, _BATCH_ROWS)) for at in starts], table.schema))
-    reader = _reader(given)
-    tables = (TableSlice(table).stored_in(workspace) for table in _tables(reader) if table.num_rows)
-    return ObjectSource(_typed_side(list(tables), reader.schema))
+        return ObjectSource(_held_side(pa.table(given), given.schema))
+    return ObjectSource(stored_side(_reader(given), workspace))
 
 
-def _typed_side(splits: Sequence[TableSlice | FrameSlice], schema: pa.Schema) -> SplitSide:
+def _held_side(table: pa.Table | pl.DataFrame, schema: pa.Schema) -> SplitSide:
+    starts = range(0, len(table), _BATCH_ROWS)
+    return _typed_side([MemorySlice(table.slice(at, _BATCH_ROWS)) for at in starts], schema)
+
+
+def stored_side(reader: pa.RecordBatchReader, workspace: Workspace) -> SplitSide:
+    """The rows of a stream, which can be larger than memory, in files."""
+    from driftline.sources._cells import TypedBatch, write_table
+
+    return _typed_side(
+        [TypedBatch(*write_table(table, workspace)) for table in _tables(reader) if table.num_rows], reader.schema
+    )
+
+
+def _typed_side(splits: Sequence[Split], schema: pa.Schema) -> SplitSide:
     from driftline.sources._cells import column_kinds
 
     rows = sum(split.count().rows for split in splits)
     return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema), schema=schema)
 
 
-def _held_frame(given: object) -> pl.DataFrame | None:
-    """A frame of Polars; None for other objects."""
-    import polars as pl
-
-    if isinstance(given, pl.LazyFrame):
-        return given.collect()
-    return given if isinstance(given, pl.DataFrame) else None
-
-
-def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
-    splits = [FrameSlice(frame.slice(start, _BATCH_ROWS)) for start in range(0, frame.height, _BATCH_ROWS)]
-    return _typed_side(splits, frame.clear().to_arrow().schema)
-
-
-@reads_input
 @dataclass(frozen=True, slots=True)
-class TableSlice(TypedRows):
-    """Some rows of an Arrow table, in memory or in a file of the workspace."""
+class MemorySlice(TypedRows):
+    """Some rows of a table of Arrow or a frame of Polars, without a copy; the caller does not change it meanwhile."""
 
-    rows: pa.Table | str
+    rows: pa.Table | pl.DataFrame
 
     @property
     def size(self) -> int:
-        """The bytes of its cells."""
-        return os.path.getsize(self.rows) if isinstance(self.rows, str) else int(self.rows.nbytes)
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None: the caller does not change the table meanwhile, and the file is private."""
-        return ()
-
-    def stored_in(self, workspace: Workspace) -> TableSlice:
-        """The same rows in a file, because a stream can be larger than memory."""
-        import pyarrow as pa
-
-        target = workspace.new_file("batch.arrow")
-        table = self.typed_rows()
-        with io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
-            out.write_table(table)
-        return TableSlice(str(target))
-
-    def typed_rows(self) -> pa.Table:
-        """All rows as they are."""
-        import pyarrow as pa
-
-        if not isinstance(self.rows, str):
-            return self.rows
-        with io_errors(self.rows), pa.OSFile(self.rows) as file:
-            return pa.ipc.open_file(file).read_all()
-
-
-@reads_input
-@dataclass(frozen=True, slots=True)
-class FrameSlice:
-    """Some rows of a frame in memory, without a copy."""
-
-    frame: pl.DataFrame
-
-    @property
-    def size(self) -> int:
-        """The bytes of its cells."""
-        return int(self.frame.estimated_size())
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None: the caller does not change the frame meanwhile."""
-        return ()
-
-    def typed_rows(self) -> pa.Table:
-        """All rows as they are."""
-        return self.frame.to_arrow()
-
-    def read(self) -> ParsedRange:
-        """All rows as JSON text."""
-        return ParsedRange(self.frame.height, _json_table(self.frame))
-
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """Some rows as JSON text."""
-        return _json_table(self.frame[records])
+        return int(self.rows.nbytes if hasattr(self.rows, "nbytes") else self.rows.estimated_size())
 
     def count(self) -> Counted:
-        """Its height."""
-        return Counted(self.frame.height, self.frame.height)
+        return Counted(len(self.rows), len(self.rows))
 
-    def head(self) -> pa.Table:
-        """The first rows as JSON text."""
-        return _json_table(self.frame.head(_HEAD_ROWS))
-
-
-def _json_table(frame: pl.DataFrame) -> pa.Table:
-    from driftline.sources._cells import json_columns
-
-    return json_columns(frame.to_arrow())
+    def typed_rows(self) -> pa.Table:
+        return self.rows.to_arrow() if hasattr(self.rows, "to_arrow") else self.rows
 
 
 def _is_sqlite(given: object) -> bool:
@@ -314,46 +226,22 @@ class _Nowhere(InputFile):
         """Do nothing: rows in memory do not change."""
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class ObjectSource(TypedCells):
+class ObjectSource(Source):
     """The copied rows of an object."""
 
     side: SplitSide
     format: str = "Python object"
-    typed: bool = True
-    seekable: bool = True
-    ordered: bool = True
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None."""
-        return ()
 
     @property
     def size(self) -> int:
-        """Bytes of the copy."""
         return self.side.size
 
     def header(self, side: str) -> tuple[str, ...]:
-        """Its columns."""
         return self.side.header
-
-    def types(self) -> None:
-        """Every cell has its own."""
 
     def fingerprint(self, of_file: FileFingerprint) -> None:
         """None: an object has no fingerprint."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """The copied rows."""
         return self.side
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows."""
-        table = next((split.head() for split in self.side.splits), None)
-        return {} if table is None else {name: table.column(name).to_pylist()[:rows] for name in self.side.header}
-
-    def with_absolute_paths(self) -> ObjectSource:
-        """The workspace has absolute paths."""
-        return self

@@ -31,10 +31,18 @@ from driftline.core import (
     text_into,
 )
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
+from driftline.sources._addresses import (
+    Address,
+    InputFile,
+    StoredFile,
+    known_suffix,
+    list_urls,
+    noted_file,
+    parse_address,
+)
 from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
-from driftline.sources._source import Opening, ReadOptions, Source, number_type, reading_errors, reads_input
+from driftline.sources._source import Opening, ReadOptions, Source, number_type, reading_errors
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -62,7 +70,7 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
     decided = format_of_address(address)
     if decided is not None:
         return _opened(decided, address, Opening(_named_file(address, workspace), options, workspace))
-    found = [_unzipped(_noted(path), workspace) for path in _expand(address.path)]
+    found = [_unzipped(noted_file(path), workspace) for path in _expand(address.path)]
     formats = {one.name: one for one in (_format_of(file, file.name) for file in found)}
     if len(formats) > 1:
         kinds = ", ".join(sorted(formats))
@@ -75,9 +83,7 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
 def _opened(chosen: Format, address: Address, opening: Opening) -> Source:
     """The source, which says in one line what is wrong with its data, whatever its format raises."""
     with reading_errors(address.text):
-        source = chosen.open(address, opening)
-    reads_input(type(source))
-    return source
+        return chosen.open(address, opening)
 
 
 def input_size(given: Any) -> int | None:
@@ -110,15 +116,11 @@ def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]
     """The one file of an address with a table in it, as a local file; none where the address is no file."""
     if address.table is None or address.kind:
         return ()
-    file = _noted(address.path)
+    file = noted_file(address.path)
     if not isinstance(file, StoredFile):
         return (_plain_file(file, workspace),)
     with file.open() as stream:
         return (_spool(stream, file.name, workspace),)
-
-
-def _noted(path: str) -> InputFile:
-    return StoredFile.at(path) if is_url(path) else InputFile.of(path, path)
 
 
 def _expand(name: str) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import islice
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from driftline.core import Workspace, explain_os_error
 from driftline.errors import DriftlineError, InputError, TableError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 AUTO = "auto"  # the delimiter is found in the first line
 FileFingerprint = Callable[[InputFile], str]
 _MAX_DIGITS = 38
+_HEAD_ROWS = 6144
 RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
 
 
@@ -66,111 +67,236 @@ class Opening:
     workspace: Workspace
 
 
-class Source(Protocol):
-    """One side of a diff for a scheduler: picklable, without open files or connections."""
+# What a format's own library raises while it reads, as one line about the input: said here, once for all formats.
 
-    @property
-    def format(self) -> str:
-        """The name of its format."""
+
+_READING = (
+    "header", "types", "fingerprint", "lay_out", "normalized", "records", "sample", "text_table",  # of a source
+    "read", "read_part", "pick", "count", "head", "typed_rows",  # of a split
+)  # fmt: skip
+_OURS = ("builtins", "driftline", "concurrent", "asyncio")
+
+
+@contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """Turn what is wrong with an input into one line; faults of driftline itself stay what they are.
+
+    >>> with reading_errors("orders.dat"):  # doctest: +ELLIPSIS
+    ...     b"\\xff".decode()
+    Traceback (most recent call last):
+    ...
+    driftline.errors.InputError: orders.dat cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: ...
+    """
+    try:
+        yield
+    except (DriftlineError, BrokenPipeError, ImportError, MemoryError):
+        raise
+    except OSError as error:
+        raise explain_os_error(error, error.filename if isinstance(error.filename, str) else name) from error
+    except Exception as error:
+        if not _is_of_the_input(error):
+            raise
+        raise InputError(
+            f"{name} cannot be read: {first_line(error)} (is it complete, and of the format that its name says?)",
+            code="unreadable_input",
+            path=name,
+        ) from error
+
+
+@contextmanager
+def explained(kinds: type[Exception] | tuple[type[Exception], ...], words: str, **about: Any) -> Iterator[None]:
+    """Exceptions of a library as one line: what is wrong, and what the library says first."""
+    try:
+        yield
+    except kinds as error:
+        raise InputError(f"{words}: {first_line(error)}", **about) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, on one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    """Whether a library or a decoder complains about data: by the type of the error, or by where it was raised."""
+    if isinstance(error, (UnicodeError, EOFError)) or type(error).__module__.partition(".")[0] not in _OURS:
+        return True
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    where = "driftline" if raised is None else str(raised.tb_frame.f_globals.get("__name__", ""))
+    return isinstance(error, ValueError) and where.partition(".")[0] != "driftline"
+
+
+def _explained(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def reading(self: Any, *given: Any, **options: Any) -> Any:
+        with reading_errors(_name_of(self)):
+            found = method(self, *given, **options)
+        return _explained_rows(found, _name_of(self)) if isinstance(found, Iterator) else found
+
+    return reading
+
+
+def _explained_rows(rows: Iterator[Any], name: str) -> Iterator[Any]:
+    with reading_errors(name):
+        yield from rows
+
+
+def _name_of(reader: Source | Split) -> str:
+    files = reader.files
+    return files[0].name if files else f"the {getattr(reader, 'format', 'input')} table"
+
+
+class _Reader:
+    """Sources and splits: their reading methods say in one line what is wrong with their input."""
+
+    __slots__ = ()
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Its files in the order of their rows."""
+        """The files in the order of their rows, which must not change during a run."""
+        return ()
+
+    def __init_subclass__(cls) -> None:
+        if "explained" in cls.__dict__:
+            return  # the class is made again, with slots
+        for name in _READING:
+            method = cls.__dict__.get(name)
+            if isinstance(method, FunctionType):  # some have a field of that name
+                setattr(cls, name, _explained(method))
+        cls.explained = True  # type: ignore[attr-defined]
+
+
+class Source(_Reader, ABC):
+    """One side of a diff for a scheduler: picklable, without open files or connections.
+
+    What stands here is right for typed cells in files.
+    """
+
+    __slots__ = ()
+    format: str
+    typed: bool = True  # cells are the JSON text of typed values; else they are text
+    seekable: bool = True  # splits are read in place; else `lay_out` copies all rows into the workspace
+    ordered: bool = True  # rows have an order
 
     @property
     def size(self) -> int | None:
         """About how many bytes there are to read; None: not known."""
-
-    @property
-    def typed(self) -> bool:
-        """Whether cells are the JSON text of typed values; else they are text."""
-
-    @property
-    def seekable(self) -> bool:
-        """Whether splits are read in place; else `lay_out` copies all rows into the workspace."""
-
-    @property
-    def ordered(self) -> bool:
-        """Whether rows have an order."""
+        return sum(file.size for file in self.files)
 
     def header(self, side: str) -> tuple[str, ...]:
         """The names of its columns, read with as little as possible."""
+        declared = self.types()
+        assert declared is not None, "a source has declared columns, or says how they are found"
+        return tuple(declared.names)
 
     def types(self) -> pa.Schema | None:
         """The declared types of its columns, where it declares any."""
 
     def fingerprint(self, of_file: FileFingerprint) -> str | None:
         """A text for its current content; None: there is none, it must be read."""
+        return "+".join(map(of_file, self.files))
 
+    @abstractmethod
     def lay_out(
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
         """The splits, or None where `normalized` must be called first."""
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Source:
+    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
         """The same rows rewritten so that they can be cut into splits; raises the errors in them."""
+        return self
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]] | None:
-        """Header and rows by the strict text reader; None where the format has none.
+        """Header and rows by the strict text reader; None where cells are typed.
 
         Without `checked` the file is not checked to its end before the first record.
         """
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The cells of the first rows by column, read with as little as possible."""
+        with Workspace() as workspace:
+            laid_out = self.lay_out(side, 0, workspace)
+            for split in laid_out.splits if laid_out else ():
+                table = split.head()
+                if table is not None and table.num_rows:
+                    return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
+        return {name: [] for name in self.header(side)}
 
     def text_table(self, side: str) -> TextTable | None:
-        """The table in memory by the strict text reader; None where the format has none."""
+        """The table in memory by the strict text reader; None where cells are typed."""
 
-    def with_absolute_paths(self) -> Source:
+    def with_absolute_paths(self) -> Self:
         """The same source for processes in other folders."""
+        moved: Any = {"files": tuple(file.with_absolute_path() for file in self.files)} if self.files else {}
+        return replace(self, **moved)  # type: ignore[type-var]
 
 
-class TypedCells:
-    """The members of a source with typed cells: nothing is rewritten, and there is no text to read."""
+class Split(_Reader, ABC):
+    """Consecutive rows that can be read anywhere and more than once. A side is the rows of its splits, in order."""
 
     __slots__ = ()
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """None: cells are typed."""
-
-    def text_table(self, side: str) -> None:
-        """None: cells are typed."""
-
-
-class Split(Protocol):
-    """Consecutive rows that can be read anywhere and more than once. A side is the rows of its splits, in order."""
-
     @property
+    @abstractmethod
     def size(self) -> int:
         """About how many bytes are read, for progress and balance."""
 
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """The files that must not change during the run."""
-
+    @abstractmethod
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or their error."""
 
+    def read_part(self, part: RowPart) -> ParsedRange:
+        """At least this part of all rows."""
+        return self.read()
+
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
+        return self.read().take(records)
 
     def count(self) -> Counted:
         """The numbers of records and of rows."""
+        rows = self.read().records
+        return Counted(rows, rows)
 
     def head(self) -> pa.Table | None:
         """Some of the first rows as an Arrow table, if they are cheap to read; else None."""
+        return self.read().table
 
 
-class TypedSplit(Split, Protocol):
+class TypedRows(Split):
     """A split of typed rows that can be compared without conversion to text."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def typed_rows(self) -> pa.Table:
         """All rows as they are stored."""
+
+    def read(self) -> ParsedRange:
+        """All rows as JSON text."""
+        from driftline.sources._cells import json_columns
+
+        table = json_columns(self.typed_rows())
+        return ParsedRange(table.num_rows, table)
+
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
+        """Some rows as JSON text."""
+        from driftline.sources._cells import json_columns
+
+        return json_columns(self.typed_rows(), records)
+
+    def count(self) -> Counted:
+        """Records are rows."""
+        rows = self.typed_rows().num_rows
+        return Counted(rows, rows)
+
+    def head(self) -> pa.Table | None:
+        """The first rows; the complete split is read for them."""
+        from driftline.sources._cells import json_columns
+
+        return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
 
 
 class RowPart(NamedTuple):
@@ -178,13 +304,6 @@ class RowPart(NamedTuple):
 
     columns: tuple[str, ...]
     text: bool = False
-
-
-class TextSplit(Split, Protocol):
-    """A split of text records, of which a part can be read alone."""
-
-    def read_part(self, part: RowPart) -> ParsedRange:
-        """At least this part of all rows."""
 
 
 class Spelling(NamedTuple):
@@ -244,30 +363,27 @@ class ParsedRange:
         return take_records(self.table, records if self.numbers is None else self.numbers.searchsorted(records))
 
 
-class EarlySplit:
-    """A split whose read has started in the background."""
+class EarlySplit(Split):
+    """A split whose read has started in the background; other reads of it start again."""
 
     def __init__(self, split: Split, pool: Executor, part: RowPart | None = None) -> None:
         self.split = split
         self._part = part
         self._reading: Future[ParsedRange] | None = pool.submit(self._read, part)
+        self.pick, self.count, self.head = split.pick, split.count, split.head  # type: ignore[method-assign]
 
     @property
     def size(self) -> int:
-        """As the split."""
         return self.split.size
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """As the split."""
         return self.split.files
 
     def read(self) -> ParsedRange:
-        """As the split."""
         return self._begun(None)
 
     def read_part(self, part: RowPart) -> ParsedRange:
-        """As the split."""
         return self._begun(part)
 
     def _begun(self, part: RowPart | None) -> ParsedRange:
@@ -276,99 +392,7 @@ class EarlySplit:
         return self._read(part) if reading is None or part != self._part else reading.result()
 
     def _read(self, part: RowPart | None) -> ParsedRange:
-        return self.split.read() if part is None else cast(TextSplit, self.split).read_part(part)
-
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """As the split: reading a few rows again is cheaper than storing all of them."""
-        return self.split.pick(records, known)
-
-    def count(self) -> Counted:
-        """As the split."""
-        return self.split.count()
-
-    def head(self) -> pa.Table | None:
-        """As the split."""
-        return self.split.head()
-
-
-# What a format's own library raises while it reads, as one line about the input: said here, once for all formats.
-
-
-_Kind = TypeVar("_Kind", bound=type)
-_READING = (
-    "header", "types", "fingerprint", "lay_out", "normalized", "records", "sample", "text_table",  # of a source
-    "read", "read_part", "pick", "count", "head", "typed_rows",  # of a split
-)  # fmt: skip
-_OURS = ("builtins", "driftline", "concurrent", "asyncio")
-
-
-@contextmanager
-def reading_errors(name: str) -> Iterator[None]:
-    """Turn what is wrong with an input into one line; faults of driftline itself stay what they are.
-
-    >>> with reading_errors("orders.dat"):  # doctest: +ELLIPSIS
-    ...     b"\\xff".decode()
-    Traceback (most recent call last):
-    ...
-    driftline.errors.InputError: orders.dat cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: ...
-    """
-    try:
-        yield
-    except (DriftlineError, BrokenPipeError, ImportError, MemoryError):
-        raise
-    except OSError as error:
-        raise explain_os_error(error, error.filename if isinstance(error.filename, str) else name) from error
-    except Exception as error:
-        if not _is_of_the_input(error):
-            raise
-        words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"{name} cannot be read: {words} (is it complete, and of the format that its name says?)",
-            code="unreadable_input",
-            path=name,
-        ) from error
-
-
-def _is_of_the_input(error: Exception) -> bool:
-    """Whether a library or a decoder complains about data: by the type of the error, or by where it was raised."""
-    if isinstance(error, (UnicodeError, EOFError)) or type(error).__module__.partition(".")[0] not in _OURS:
-        return True
-    raised = error.__traceback__
-    while raised is not None and raised.tb_next is not None:
-        raised = raised.tb_next
-    where = "driftline" if raised is None else str(raised.tb_frame.f_globals.get("__name__", ""))
-    return isinstance(error, ValueError) and where.partition(".")[0] != "driftline"
-
-
-def reads_input(kind: _Kind) -> _Kind:
-    """A class of sources or splits whose reading methods say in one line what is wrong with their input."""
-    if "reads_input" not in kind.__dict__:
-        for name in _READING:
-            method = kind.__dict__.get(name)
-            if isinstance(method, FunctionType):  # some have a field of that name
-                setattr(kind, name, _explained(method))
-        kind.reads_input = True  # type: ignore[attr-defined]
-    return kind
-
-
-def _explained(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def reading(self: Any, *given: Any, **options: Any) -> Any:
-        with reading_errors(_name_of(self)):
-            found = method(self, *given, **options)
-        return _explained_rows(found, _name_of(self)) if isinstance(found, Iterator) else found
-
-    return reading
-
-
-def _explained_rows(rows: Iterator[Any], name: str) -> Iterator[Any]:
-    with reading_errors(name):
-        yield from rows
-
-
-def _name_of(reader: Source | Split) -> str:
-    files = reader.files
-    return files[0].name if files else f"the {getattr(reader, 'format', 'input')} table"
+        return self.split.read() if part is None else self.split.read_part(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,10 +409,6 @@ class SplitSide:
     schema: pa.Schema | None = None  # of the `typed_rows` of every split, where all of them have those
     delimiter: str | None = None  # of text records; then every split is a `TextSplit`
     spelling: Spelling | None = None  # of text records whose text may be compared
-
-    def __post_init__(self) -> None:
-        for kind in {type(split) for split in self.splits}:
-            reads_input(kind)
 
     @property
     def size(self) -> int:
@@ -407,11 +427,6 @@ class SplitSide:
 def known_size(*sources: Source) -> int:
     """About how many bytes there are to read, as far as that is known."""
     return sum(source.size or 0 for source in sources)
-
-
-def fingerprint_of_files(files: Sequence[InputFile], of_file: FileFingerprint) -> str:
-    """The fingerprints of a side's files, in order."""
-    return "+".join(map(of_file, files))
 
 
 def number_type(type_: pa.DataType, name: str) -> str | None:
@@ -455,20 +470,17 @@ def part_mismatch(side: str, name: str) -> TableError:
     )
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class RowSource(TypedCells, ABC):
+class RowSource(Source):
     """The base of formats that only have rows: `rows` says how a file is read, and everything else follows.
 
     Columns are those of all rows, in the order of first appearance; a format that declares its columns says so in
     `declared`.
     """
 
-    files: tuple[InputFile, ...]
+    files: tuple[InputFile, ...] = field()
     format: str
-    typed: bool = field(default=True, init=False)
     seekable: bool = field(default=False, init=False)
-    ordered: bool = field(default=True, init=False)
 
     @abstractmethod
     def rows(self, file: InputFile) -> Iterator[Mapping[str, Any]]:
@@ -478,21 +490,9 @@ class RowSource(TypedCells, ABC):
         """The columns, where the format declares them."""
         return ()
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
     def header(self, side: str) -> tuple[str, ...]:
         """The columns of all rows: the last one may have a new column."""
         return tuple(self.declared()) or tuple(dict.fromkeys(name for row in self._all_rows() for name in row))
-
-    def types(self) -> None:
-        """Every cell has its own."""
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of its files."""
-        return fingerprint_of_files(self.files, of_file)
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """Batches in the workspace."""
@@ -511,6 +511,53 @@ class RowSource(TypedCells, ABC):
         for file in self.files:
             yield from self.rows(file)
 
-    def with_absolute_paths(self) -> Self:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+
+@dataclass(frozen=True, slots=True)
+class ColumnarFiles(Source):
+    """Files with the same columns in the same order, each with blocks of rows (Parquet, Arrow)."""
+
+    files: tuple[InputFile, ...] = field()
+    format: str
+
+    @abstractmethod
+    def blocks(self, file: InputFile) -> tuple[pa.Schema, int, Sequence[Split]]:
+        """The columns of a file, how many rows it has, and its blocks."""
+
+    @abstractmethod
+    def first_rows(self, rows: int) -> pa.Table:
+        """Of the first file."""
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """The blocks of all files."""
+        from driftline.sources._cells import column_kinds
+
+        found = [self.blocks(file) for file in self.files]
+        first, schema = found[0][0], found[-1][0]
+        for file, (own, _, _) in zip(self.files, found, strict=True):
+            if own.names != first.names:
+                raise part_mismatch(side, file.name)
+        alike = all(own.equals(schema) for own, _, _ in found)  # rows of other types are compared as text
+        splits = [split for _, _, own in found for split in own]
+        rows = sum(rows for _, rows, _ in found)
+        kinds = column_kinds(schema)
+        return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=kinds, schema=schema if alike else None)
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows of the first file."""
+        from driftline.sources._cells import json_columns
+
+        table = json_columns(self.first_rows(rows))
+        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarSplit(TypedRows):
+    """One block of rows of a file."""
+
+    file: InputFile
+    number: int
+    size: int = field()
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        return (self.file,)

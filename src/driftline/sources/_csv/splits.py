@@ -23,7 +23,7 @@ from driftline.sources._csv.parse import (
     spelling_of,
 )
 from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
-from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, RowPart, Spelling, reads_input
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, RowPart, Spelling, Split
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
@@ -50,9 +50,8 @@ class ByteRange:
         return data
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class CsvSplit:
+class CsvSplit(Split):
     """A byte range of a CSV file between two record boundaries."""
 
     range: ByteRange
@@ -61,12 +60,10 @@ class CsvSplit:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return self.range.end - self.range.start
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Its file."""
         return (self.range.file,)
 
     def read(self) -> ParsedRange:
@@ -79,7 +76,6 @@ class CsvSplit:
         return parsed if part.text else replace(parsed, data=None)
 
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """Some rows as string columns."""
         return pick_records(self.range.read(), records, self.header, self.reading, known)
 
     def count(self) -> Counted:

@@ -26,16 +26,7 @@ from driftline.sources._csv.strict import (
     rewrite_soundly,
     stream_records,
 )
-from driftline.sources._source import (
-    AUTO,
-    FileFingerprint,
-    Opening,
-    ReadOptions,
-    SplitSide,
-    fingerprint_of_files,
-    part_mismatch,
-    reads_input,
-)
+from driftline.sources._source import AUTO, Opening, ReadOptions, Source, SplitSide, part_mismatch
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -54,15 +45,8 @@ def open_input(address: Address, opening: Opening) -> CsvSource:
     delimiter = options.delimiter_of(first.name)
     if options.delimiter == AUTO:
         delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
-    reading = CsvReading(
-        delimiter,
-        options.encoding,
-        options.no_header,
-        options.rename_columns,
-        options.ragged,
-        options.skip_blank_lines,
-    )
-    return CsvSource(files, reading)
+    given = options.encoding, options.no_header, options.rename_columns, options.ragged, options.skip_blank_lines
+    return CsvSource(files, CsvReading(delimiter, *given))
 
 
 def _without_lines(file: InputFile, options: ReadOptions, workspace: Workspace) -> InputFile:
@@ -86,34 +70,19 @@ def _without_lines(file: InputFile, options: ReadOptions, workspace: Workspace) 
     return InputFile.of(target, file.name)
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class CsvSource:
+class CsvSource(Source):
     """Consecutive files under one header."""
 
-    files: tuple[InputFile, ...]
+    files: tuple[InputFile, ...] = field()
     reading: CsvReading = field(default_factory=CsvReading)
     counted: bool = field(default=False, compare=False)  # splits are found by counting quotes, no longer by a guess
     format: str = "csv"
     typed: bool = False
-    seekable: bool = True
-    ordered: bool = True
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
 
     def header(self, side: str) -> tuple[str, ...]:
         """The names in the first record, or the numbers of its fields."""
         return tuple(next(self.records(side, checked=False)))
-
-    def types(self) -> None:
-        """Text has none."""
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of its files."""
-        return fingerprint_of_files(self.files, of_file)
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]]:
         """Header first, then the records of every file that are not left out."""
@@ -203,7 +172,7 @@ class CsvSource:
         return SplitSide(
             header,
             splits,
-            int(self.size / record_bytes),
+            int(sum(file.size for file in self.files) / record_bytes),
             first_record=first_record,
             skipped=0 if self.reading.no_header else sum(layout.blank for layout in layouts),
             delimiter=self.reading.delimiter,
@@ -235,10 +204,6 @@ class CsvSource:
             records = stream_records(stream, side=side, delimiter=self.reading.delimiter, known_encoding=True)
             if all(map(self.reading.is_blank, records)):
                 raise empty_file(side)
-
-    def with_absolute_paths(self) -> CsvSource:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
 
 
 def _is_sound(part: ByteRange, delimiter: str) -> bool:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core import delta_options, is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile
+from driftline.sources._addresses import Address, noted_file
 from driftline.sources._formats.parquet import DataFile, DataFileSource
-from driftline.sources._source import Opening
+from driftline.sources._source import Opening, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,14 +77,11 @@ def _explained(address: Address) -> Iterator[None]:
     try:
         yield
     except TableNotFoundError as error:
-        raise InputError(
-            f"{address.path} is no Delta table: there is no log", code="not_found", path=address.path
-        ) from error
+        words = f"{address.path} is no Delta table: there is no log"
+        raise InputError(words, code="not_found", path=address.path) from error
     except (DeltaError, OSError, ValueError, KeyError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"{address.path} cannot be read as a Delta table: {first_line}", code="invalid_delta", path=address.path
-        ) from error
+        words = f"{address.path} cannot be read as a Delta table: {first_line(error)}"
+        raise InputError(words, code="invalid_delta", path=address.path) from error
 
 
 def _no_such_version(address: Address) -> InputError:
@@ -126,8 +123,7 @@ def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -
         uri = _file_of(address.path, action["path"])
         values = tuple((name, _partition_value(action, name, physical[name])) for name in partitions)
         keep, masked = masks.get(uri, (None, 0))
-        file = StoredFile.at(uri) if is_url(uri) else InputFile.of(uri, uri)
-        found.append(DataFile(file, values, keep, masked))
+        found.append(DataFile(noted_file(uri), values, keep, masked))
     # The log has no order: the names of the files decide it.
     return tuple(sorted(found, key=lambda one: one.file.path))
 

@@ -5,19 +5,15 @@ Rows come in the order in which DuckDB stores or returns them, and are copied in
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from driftline.core import Location, Workspace, atomic_write
+from driftline.core import Workspace
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile
-from driftline.sources._formats.arrow import RecordBatch
-from driftline.sources._formats.columnar import TypedSource
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, reads_input
+from driftline.sources._addresses import Address, InputFile
+from driftline.sources._source import FileFingerprint, Opening, Source, SplitSide, explained
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -49,54 +45,31 @@ def open_input(address: Address, opening: Opening) -> DuckDbSource:
     return DuckDbSource((file,), f"({address.query})" if address.query else ".".join(f'"{part}"' for part in parts))
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class DuckDbSource(TypedSource):
+class DuckDbSource(Source):
     """One table or query of one file."""
 
-    files: tuple[InputFile, ...]
+    files: tuple[InputFile, ...] = field()
     relation: str  # after FROM
     format: str = "duckdb"
-    typed: bool = True
     seekable: bool = False
-    ordered: bool = True
-
-    @property
-    def size(self) -> int:
-        """Bytes of the database."""
-        return self.files[0].size
 
     def types(self) -> pa.Schema:
-        """As DuckDB gives them to Arrow."""
         with self._selected("LIMIT 0") as reader:
             return reader.schema
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
         """The bytes of the database, and which table or query."""
-        return f"{fingerprint_of_files(self.files, of_file)}::{self.relation}"
+        return f"{Source.fingerprint(self, of_file)}::{self.relation}"
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The record batches of a copy."""
-        import pyarrow as pa
+        from driftline.sources._in_memory import stored_side
 
-        from driftline.sources._cells import column_kinds
-
-        splits: list[CopiedBatch] = []
-        rows = 0
         with self._selected() as reader:
-            for batch in reader:
-                target = str(workspace.new_file("batch.arrow"))
-                with pa.OSFile(target, "wb") as out, pa.ipc.new_file(out, reader.schema) as writer:
-                    writer.write_batch(batch)
-                splits.append(CopiedBatch(InputFile.of(target, self.files[0].name), 0, batch.nbytes))
-                rows += batch.num_rows
-            kinds = column_kinds(reader.schema)
+            copied = stored_side(reader, workspace)
         self.files[0].check_unchanged()
-        return SplitSide(tuple(reader.schema.names), splits, rows, typed=True, kinds=kinds)
-
-    def with_absolute_paths(self) -> DuckDbSource:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+        return replace(copied, schema=None)
 
     @contextmanager
     def _selected(self, limit: str = "") -> Iterator[pa.RecordBatchReader]:
@@ -105,31 +78,15 @@ class DuckDbSource(TypedSource):
             yield found.to_arrow_reader(_BATCH_ROWS)
 
 
-@reads_input
-@dataclass(frozen=True, slots=True)
-class CopiedBatch(RecordBatch):
-    """Some rows in an Arrow file of their own."""
-
-    def stored_in(self, place: Location) -> CopiedBatch:
-        """A copy in a store, for other machines."""
-        target = place / f"{secrets.token_hex(8)}-batch.arrow"
-        with open(self.file.path, "rb") as stream, atomic_write(target) as out:
-            shutil.copyfileobj(stream, out, 4 << 20)
-        return replace(self, file=replace(StoredFile.at(str(target)), name=self.file.name))
-
-
 @contextmanager
 def _connected(file: InputFile) -> Iterator[Any]:
     """A connection that cannot write or reach the network; what DuckDB says is one line."""
     import duckdb
 
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "enable_external_access": False}
-    try:
-        with duckdb.connect(file.path, read_only=True, config=settings) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            yield connection
-    except duckdb.Error as error:
-        line = str(error).splitlines()[0]
-        raise InputError(
-            f"{file.name} cannot be read as DuckDB: {line}", code="invalid_duckdb", path=file.name
-        ) from error
+    with (
+        explained(duckdb.Error, f"{file.name} cannot be read as DuckDB", code="invalid_duckdb", path=file.name),
+        duckdb.connect(file.path, read_only=True, config=settings) as connection,
+    ):
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection

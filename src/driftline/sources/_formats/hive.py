@@ -10,8 +10,8 @@ from pathlib import Path
 
 from driftline.core import is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, list_urls
-from driftline.sources._formats.parquet import DataFile, DataFileSource
+from driftline.sources._addresses import Address, list_urls, noted_file
+from driftline.sources._formats.parquet import DataFile, DataFileSource, ParquetSource
 from driftline.sources._source import Opening
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -21,14 +21,12 @@ def open_input(address: Address, opening: Opening) -> DataFileSource:
     """All files below; each must have the same partition columns."""
     import pyarrow as pa
 
-    from driftline.sources._formats.parquet import ParquetSource
-
     found = [(path, _values(path, address.path)) for path in _paths(address.path)]
     names = [name for name, _ in found[0][1]]
     for path, values in found:
         if [name for name, _ in values] != names:
             raise InputError(f"{path} lies in other folders than the rest", code="mixed_inputs", path=path)
-    data = tuple(DataFile(_file(path), values) for path, values in found)
+    data = tuple(DataFile(noted_file(path), values) for path, values in found)
     own = ParquetSource((data[0].file,), "parquet").types()
     columns = [field for field in own if field.name not in names]
     schema = pa.schema([*columns, *(pa.field(name, pa.string()) for name in names)])
@@ -66,7 +64,3 @@ def _values(path: str, folder: str) -> tuple[tuple[str, str | None], ...]:
 
     parts = [part.partition("=") for part in path[len(folder) :].strip("/").split("/")[:-1]]
     return tuple((unquote(name), None if value == _NULL else unquote(value)) for name, mark, value in parts if mark)
-
-
-def _file(path: str) -> InputFile:
-    return StoredFile.at(path) if is_url(path) else InputFile.of(path, path)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError
-from driftline.sources._addresses import Address, InputFile
-from driftline.sources._formats.columnar import TypedRows, TypedSource
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, reads_input
+from driftline.sources._addresses import Address
+from driftline.sources._source import FileFingerprint, Opening, Source, SplitSide, TypedRows, explained, first_line
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -37,11 +36,8 @@ def open_input(address: Address, opening: Opening) -> IcebergSource:
         scan = table.scan(snapshot_id=snapshot.snapshot_id if address.version and snapshot else None)
         tasks = tuple(scan.plan_files()) if snapshot else ()
         if any(task.delete_files for task in tasks):
-            raise InputError(
-                f"{address.text} has delete files, which driftline does not apply: compact the table first",
-                code="unsupported_table",
-                path=address.text,
-            )
+            words = f"{address.text} has delete files, which driftline does not apply: compact the table first"
+            raise InputError(words, code="unsupported_table", path=address.text)
         projection = scan.projection()
     ordered = tuple(sorted(tasks, key=lambda task: task.file.file_path))
     version = snapshot.snapshot_id if snapshot else "empty"
@@ -49,9 +45,8 @@ def open_input(address: Address, opening: Opening) -> IcebergSource:
     return IcebergSource(table.metadata, table.io, projection, ordered, identity)
 
 
-@reads_input
 @dataclass(frozen=True)
-class IcebergSource(TypedSource):
+class IcebergSource(Source):
     """The planned files of one snapshot, which never change."""
 
     metadata: TableMetadata
@@ -60,22 +55,13 @@ class IcebergSource(TypedSource):
     tasks: tuple[FileScanTask, ...]
     identity: str
     format: str = "iceberg"
-    typed: bool = True
-    seekable: bool = True
     ordered: bool = False
 
     @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None: data files of a snapshot are never written again."""
-        return ()
-
-    @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(task.file.file_size_in_bytes for task in self.tasks)
 
     def types(self) -> pa.Schema:
-        """As the snapshot's schema declares them."""
         schema: pa.Schema = self.projection.as_arrow()
         return schema
 
@@ -84,19 +70,13 @@ class IcebergSource(TypedSource):
         return self.identity
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """A split for each planned file."""
         from driftline.sources._cells import column_kinds
 
         splits = [IcebergSplit(self.metadata, self.io, self.projection, task) for task in self.tasks]
         rows = sum(task.file.record_count for task in self.tasks)
         return SplitSide(self.header(side), splits, rows, typed=True, kinds=column_kinds(self.types()))
 
-    def with_absolute_paths(self) -> IcebergSource:
-        """As it is: files of a table have absolute names."""
-        return self
 
-
-@reads_input
 @dataclass(frozen=True)
 class IcebergSplit(TypedRows):
     """One planned file, with the snapshot's schema."""
@@ -107,13 +87,7 @@ class IcebergSplit(TypedRows):
     task: FileScanTask
 
     @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None: they never change."""
-        return ()
-
-    @property
     def size(self) -> int:
-        """Its bytes."""
         return int(self.task.file.file_size_in_bytes)
 
     def typed_rows(self) -> pa.Table:
@@ -121,13 +95,9 @@ class IcebergSplit(TypedRows):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        try:
+        path = self.task.file.file_path
+        with explained(OSError, f"{path} of an Iceberg table cannot be read", code="io_error", path=path):
             table: pa.Table = ArrowScan(self.metadata, self.io, self.projection, AlwaysTrue()).to_table([self.task])
-        except OSError as error:
-            path = self.task.file.file_path
-            raise InputError(
-                f"{path} of an Iceberg table cannot be read: {error}", code="io_error", path=path
-            ) from error
         return table.cast(self.projection.as_arrow())
 
 
@@ -136,11 +106,8 @@ def _load(address: Address) -> Table:
 
     catalog, mark, name = address.path.partition("/")
     if not mark or "." not in name:
-        raise InputError(
-            f"{address.text}: name a catalog and a table, as iceberg:CATALOG/NAMESPACE.TABLE",
-            code="invalid_address",
-            path=address.text,
-        )
+        words = f"{address.text}: name a catalog and a table, as iceberg:CATALOG/NAMESPACE.TABLE"
+        raise InputError(words, code="invalid_address", path=address.text)
     return load_catalog(catalog).load_table(name)
 
 
@@ -170,14 +137,9 @@ def _explained(address: Address) -> Iterator[None]:
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
         raise InputError(f"{address.text} does not exist", code="not_found", path=address.text) from error
     except (exceptions.NotInstalledError, ImportError) as error:
-        raise InputError(f"{address.text}: {_line(error)}", code="missing_extra", path=address.text) from error
-    except Exception as error:  # catalogs are plugins: whatever they raise becomes one line
         raise InputError(
-            f"{address.text} cannot be read: {_line(error)}: check the catalog's settings for pyiceberg",
-            code="bad_catalog",
-            path=address.text,
+            f"{address.text}: {first_line(error)[:200]}", code="missing_extra", path=address.text
         ) from error
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    except Exception as error:  # catalogs are plugins: whatever they raise becomes one line
+        words = f"{address.text} cannot be read: {first_line(error)[:200]}: check the catalog's settings for pyiceberg"
+        raise InputError(words, code="bad_catalog", path=address.text) from error

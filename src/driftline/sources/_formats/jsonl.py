@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from driftline.core import Workspace, exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import Opening, RowSource, SplitSide, reads_input
+from driftline.sources._source import Opening, RowSource, SplitSide
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -44,7 +44,6 @@ def open_input(address: Address, opening: Opening) -> JsonLinesSource:
     return JsonLinesSource(opening.files, "jsonl", address.table)
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class JsonLinesSource(RowSource):
     """Objects whose names are the columns, in the order of first appearance."""

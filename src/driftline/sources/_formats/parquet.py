@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
-from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit, TypedRows, TypedSource
 from driftline.sources._source import (
+    ColumnarFiles,
+    ColumnarSplit,
     Counted,
     FileFingerprint,
     Opening,
+    Source,
     SplitSide,
-    fingerprint_of_files,
-    part_mismatch,
-    reads_input,
+    TypedRows,
+    explained,
 )
 
 if TYPE_CHECKING:
@@ -27,57 +27,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_MAGIC = b"PAR1"
-
 
 def open_input(address: Address, opening: Opening) -> ParquetSource:
     """Its files."""
     return ParquetSource(opening.files, "parquet")
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class ParquetSource(ColumnarFiles):
     """Files of row groups."""
 
     def types(self) -> pa.Schema:
-        """From the footer of the first file."""
         with opened(self.files[0]) as file:
             return file.schema_arrow
 
     def first_rows(self, rows: int) -> pa.Table:
-        """Of the first batch."""
         import pyarrow as pa
 
         with opened(self.files[0]) as file:
             batch = next(file.iter_batches(batch_size=rows, use_threads=False), None)
             return pa.Table.from_batches([batch] if batch else [], file.schema_arrow)
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """The row groups of all files."""
-        from driftline.sources._cells import column_kinds
-
-        header: tuple[str, ...] | None = None
-        splits: list[RowGroup] = []
-        rows = 0
-        schemas: list[pa.Schema] = []
-        for file in self.files:
-            with opened(file) as found:
-                schema, about = found.schema_arrow, found.metadata
-                names = tuple(schema.names)
-                groups = [about.row_group(number) for number in range(about.num_row_groups)]
-            if header is not None and names != header:
-                raise part_mismatch(side, file.name)
-            header = names
-            schemas.append(schema)
-            rows += about.num_rows
-            splits += [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
-        is_same = all(schema.equals(other) for other in schemas)
-        shared = schema if is_same else None  # rows of other types are compared as text
-        return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema), schema=shared)
+    def blocks(self, file: InputFile) -> tuple[pa.Schema, int, list[RowGroup]]:
+        with opened(file) as found:
+            schema, about = found.schema_arrow, found.metadata
+        groups = [about.row_group(number) for number in range(about.num_row_groups)]
+        splits = [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
+        return schema, about.num_rows, splits
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class RowGroup(ColumnarSplit):
     """One row group."""
@@ -85,11 +63,9 @@ class RowGroup(ColumnarSplit):
     rows: int
 
     def count(self) -> Counted:
-        """From the footer."""
         return Counted(self.rows, self.rows)
 
     def typed_rows(self) -> pa.Table:
-        """All of it."""
         with opened(self.file) as file:
             return file.read_row_group(self.number, use_threads=False)
 
@@ -100,14 +76,13 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with io_errors(file.name), pq.ParquetFile(file.for_arrow()) as found:
-            yield found
-    except pa.ArrowException as error:
-        first_line = str(error).splitlines()[0]
-        raise InputError(
-            f"{file.name} is not a readable Parquet file: {first_line}", code="invalid_parquet", path=file.name
-        ) from error
+    words = f"{file.name} is not a readable Parquet file"
+    with (
+        explained(pa.ArrowException, words, code="invalid_parquet", path=file.name),
+        io_errors(file.name),
+        pq.ParquetFile(file.for_arrow()) as found,
+    ):
+        yield found
 
 
 # Data files of one table (Delta, Hive): a split has the table's columns (sources §5).
@@ -125,37 +100,27 @@ class DataFile:
     masked: int = 0
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class DataFileSource(TypedSource):
+class DataFileSource(Source):
     """The data files of one table."""
 
     data: tuple[DataFile, ...]
     schema: pa.Schema
     physical: dict[str, str]
     format: str
-    ordered: bool
+    ordered: bool = True
     identity: str = ""  # of the content; "": the bytes of the files identify it
-    typed: bool = True
-    seekable: bool = True
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """The data files."""
         return tuple(one.file for one in self.data)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(one.file.size for one in self.data)
-
     def types(self) -> pa.Schema:
-        """As the table declares them."""
         return self.schema
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
         """The identity of the content, else the bytes of the files."""
-        return self.identity or fingerprint_of_files(self.files, of_file)
+        return self.identity or Source.fingerprint(self, of_file) or ""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The row groups of all files."""
@@ -175,11 +140,9 @@ class DataFileSource(TypedSource):
         return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=kinds, schema=self.schema)
 
     def with_absolute_paths(self) -> DataFileSource:
-        """The same source for processes in other folders."""
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class DataFileSplit(TypedRows):
     """One row group of a data file, with the table's schema."""
@@ -189,11 +152,10 @@ class DataFileSplit(TypedRows):
     data: DataFile
     number: int
     first_row: int
-    size: int
+    size: int = field()
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Its file."""
         return (self.data.file,)
 
     def typed_rows(self) -> pa.Table:

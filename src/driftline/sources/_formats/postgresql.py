@@ -8,25 +8,15 @@ second read might give the rows in another order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.core import Workspace
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import (
-    Counted,
-    FileFingerprint,
-    Opening,
-    ParsedRange,
-    RecordIndex,
-    RecordNumbers,
-    SplitSide,
-    TypedCells,
-    reads_input,
-)
+from driftline.sources._addresses import Address
+from driftline.sources._source import FileFingerprint, Opening, ParsedRange, Source, Split, SplitSide
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -37,12 +27,15 @@ _QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 _MOST_SPLITS = 256
 _HEAD_ROWS = 2000
 
-# How a column of a type is selected: as it is, as text, or as the text of a JSON value.
-_PLAIN = {"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea", "date",
-          "timestamp", "timestamptz"}  # fmt: skip
-_AS_TEXT = {"uuid", "interval", "time", "timetz"}
-_AS_JSON = {"json", "jsonb"}
 _INTEGERS = {"int2", "int4", "int8"}
+# How a column of a type is selected.
+_FORM_OF = {
+    **dict.fromkeys((*_INTEGERS, "bool", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea"), "plain"),
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), "plain"),
+    **dict.fromkeys(("uuid", "interval", "time", "timetz"), "text"),
+    **dict.fromkeys(("json", "jsonb"), "json"),
+    "numeric": "number",
+}
 # How text of the other input is parsed for a column: a CSV file has no types.
 _KINDS = {
     **dict.fromkeys((*_INTEGERS, "float4", "float8", "numeric"), "number"),
@@ -75,16 +68,34 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 JOIN pg_type t ON t.oid = a.atttypid
 WHERE i.indrelid = $1::regclass AND i.indisprimary AND i.indnkeyatts = 1
 """
+# What a message of the server holds, and the error that it is; the first that fits counts.
+_ERRORS = (
+    (("does not exist",), "no_such_table", "{}"),
+    (
+        ("authentication failed", "permission denied", "no password supplied"),
+        "access_denied",
+        "{}: check the user and PGPASSWORD",
+    ),
+    (("snapshot",), "snapshot_lost", "the snapshot of this run is gone: run again"),
+    (("connection", "could not connect"), "database_unreachable", "{}"),
+)
 _SIZE = "SELECT pg_table_size($1::regclass), greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::regclass"
+
+
+class _Column(NamedTuple):
+    """A column: its type in the catalog, and how it is selected."""
+
+    name: str
+    kind: str
+    form: str
+    modifier: int
 
 
 def open_input(address: Address, opening: Opening) -> PostgresSource:
     """The table in its current state, the same for all readers of this run."""
     if not address.table:
-        raise InputError(
-            f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query",
-            code="missing_table_name",
-        )
+        words = f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query"
+        raise InputError(words, code="missing_table_name")
     from urllib.parse import urlsplit
 
     if urlsplit(address.path).password:
@@ -95,142 +106,110 @@ def open_input(address: Address, opening: Opening) -> PostgresSource:
     return _planned(address.path, address.table, opening.workspace)
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class PostgresSource(TypedCells):
+class PostgresSource(Source):
     """One table or query, at one snapshot."""
 
     uri: str
     relation: str  # after FROM
-    names: tuple[str, ...]
-    selected: str
-    as_json: frozenset[str]  # columns that are selected as the text of a JSON value
-    as_number: frozenset[str]  # columns that are selected as the digits of a number
-    kinds: tuple[tuple[str, str], ...]  # of columns that are not text
-    numbers: tuple[tuple[str, str, int], ...]  # columns of numbers, by type and its modifier
+    columns: tuple[_Column, ...]
     snapshot: str
-    size: int | None  # None: a query, whose rows nobody has counted
+    size: int | None = field()  # None: a query, whose rows nobody has counted
     rows: int
-    key: str | None = None
+    key: str | None = None  # by which it is cut into splits
     key_range: tuple[int, int] = (0, -1)
     format: str = "postgresql"
-    typed: bool = True
     ordered: bool = False
-
-    @property
-    def seekable(self) -> bool:
-        """Whether there is a key to cut it by."""
-        return self.key is not None
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None."""
-        return ()
+    seekable: bool = False
 
     def header(self, side: str) -> tuple[str, ...]:
-        """The columns of the table or query."""
-        return self.names
+        return tuple(column.name for column in self.columns)
 
     def types(self) -> pa.Schema:
         """Of its numbers, by the catalog; the other cells are JSON values."""
         import pyarrow as pa
 
-        return pa.schema([(name, _number_type(kind, modifier)) for name, kind, modifier in self.numbers])
+        numbers = (column for column in self.columns if _KINDS.get(column.kind) == "number")
+        return pa.schema([(column.name, _number_type(column.kind, column.modifier)) for column in numbers])
 
     def fingerprint(self, of_file: FileFingerprint) -> None:
         """None: the content is read every time."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """Ranges of the key, or batches of a copy."""
+        kinds = {column.name: _KINDS[column.kind] for column in self.columns if column.kind in _KINDS}
         if self.key is None:
             from driftline.sources._cells import spool_tables
 
             with _reading(self.uri, self.snapshot) as connection:
-                copied = spool_tables(self._tables(connection), self.names, workspace)
-            return replace(copied, kinds=dict(self.kinds))
+                return replace(spool_tables(self._tables(connection), self.header(side), workspace), kinds=kinds)
         pieces = max(1, min(_MOST_SPLITS, -(-(self.size or 0) // max(1, split_bytes))))
         first, last = self.key_range
         step = max(1, -(-(last - first + 1) // pieces))
         bounds = [(low, min(low + step - 1, last)) for low in range(first, last + 1, step)]
         splits = [KeyRange(self, low, high, (self.size or 0) // len(bounds)) for low, high in bounds]
-        return SplitSide(self.names, splits, self.rows, typed=True, kinds=dict(self.kinds))
+        return SplitSide(self.header(side), splits, self.rows, typed=True, kinds=kinds)
+
+    @property
+    def query(self) -> str:
+        """A SELECT of all cells."""
+        selected = ", ".join(_FORMS[column.form].format(_quoted(column.name)) for column in self.columns)
+        return f"SELECT {selected} FROM {self.relation} AS source"  # noqa: S608 - the user's own
 
     def _tables(self, connection: Any) -> Iterator[pa.Table]:
         import pyarrow as pa
 
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {self.selected} FROM {self.relation} AS source")  # noqa: S608 - the user's own
+            cursor.execute(self.query)
             for batch in cursor.fetch_record_batch():
-                yield self.cells(pa.Table.from_batches([batch]))
+                yield self._cells(pa.Table.from_batches([batch]))
 
-    def cells(self, table: pa.Table) -> pa.Table:
+    def fetched(self, condition: str) -> pa.Table:
+        """The cells of some rows."""
+        with _reading(self.uri, self.snapshot) as connection, connection.cursor() as cursor:
+            cursor.execute(f"{self.query} {condition}")
+            return self._cells(cursor.fetch_arrow_table())
+
+    def _cells(self, table: pa.Table) -> pa.Table:
         """Every cell as JSON text; some are JSON text already."""
         import pyarrow as pa
 
-        return pa.Table.from_arrays([self._cells(table, name) for name in self.names], list(self.names))
-
-    def _cells(self, table: pa.Table, name: str) -> pa.Array:
         from driftline.sources._cells import compact_json, json_columns
 
-        if name in self.as_number:
-            return table.column(name).fill_null("null").cast("large_string")
-        if name in self.as_json:
-            return compact_json(table.column(name))
-        return json_columns(table.select([name])).column(0)
+        cells = []
+        for name, _, form, _ in self.columns:
+            if form == "number":
+                cells.append(table.column(name).fill_null("null").cast("large_string"))
+            elif form in ("json", "array"):
+                cells.append(compact_json(table.column(name)))
+            else:
+                cells.append(json_columns(table.select([name])).column(0))
+        return pa.Table.from_arrays(cells, list(self.header("")))
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """Some rows."""
-        with _reading(self.uri, self.snapshot) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT {self.selected} FROM {self.relation} AS source LIMIT {int(rows)}")  # noqa: S608
-            table = self.cells(cursor.fetch_arrow_table())
-        return {name: table.column(at).to_pylist() for at, name in enumerate(self.names)}
-
-    def with_absolute_paths(self) -> PostgresSource:
-        """As it is: an address is the same everywhere."""
-        return self
+        table = self.fetched(f"LIMIT {int(rows)}")
+        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyRange(Split):
     """The rows whose key is between two numbers, in the order of the key."""
 
     source: PostgresSource
     low: int
     high: int
-    size: int
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """None."""
-        return ()
+    size: int = field()
 
     def read(self) -> ParsedRange:
-        """All rows."""
-        table = self._read()
+        table = self._fetched()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """Some rows."""
-        from driftline.sources._csv.parse import take_records
-
-        return take_records(self._read(), records)
-
-    def count(self) -> Counted:
-        """The number of rows."""
-        rows = int(self._read().num_rows)
-        return Counted(rows, rows)
-
     def head(self) -> pa.Table | None:
-        """Some of the first rows."""
-        return self._read(f"LIMIT {_HEAD_ROWS}")
+        return self._fetched(f"LIMIT {_HEAD_ROWS}")
 
-    def _read(self, limit: str = "") -> pa.Table:
-        one, key = self.source, _quoted(self.source.key or "")
-        query = f"SELECT {one.selected} FROM {one.relation} AS source WHERE {key} BETWEEN {self.low} AND {self.high} "  # noqa: S608
-        with _reading(one.uri, one.snapshot) as connection, connection.cursor() as cursor:
-            cursor.execute(f"{query} ORDER BY {key} {limit}")
-            return one.cells(cursor.fetch_arrow_table())
+    def _fetched(self, limit: str = "") -> pa.Table:
+        key = _quoted(self.source.key or "")
+        return self.source.fetched(f"WHERE {key} BETWEEN {self.low} AND {self.high} ORDER BY {key} {limit}")
 
 
 def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
@@ -243,34 +222,28 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
         if is_query:
             # The columns of a query are those of a view that is rolled back.
             _run(holder, f"CREATE TEMPORARY VIEW driftline_query AS SELECT * FROM {relation} AS source")  # noqa: S608
-            columns = _rows(holder, _COLUMNS, "driftline_query")
+            columns = _columns(holder, "driftline_query")
             holder.rollback()
             _begin(holder, None)
         else:
-            columns = _rows(holder, _COLUMNS, relation)
-        selected, as_json, as_number = _selection(columns)
-        source = PostgresSource(
-            uri,
-            relation,
-            tuple(name for name, *_ in columns),
-            selected,
-            as_json,
-            as_number,
-            tuple((name, _KINDS[kind]) for name, kind, *_ in columns if kind in _KINDS),
-            tuple((name, kind, modifier) for name, kind, *_, modifier in columns if _KINDS.get(kind) == "number"),
-            str(_rows(holder, "SELECT pg_export_snapshot()")[0][0]),
-            *((None, 0) if is_query else _rows(holder, _SIZE, relation)[0]),
-        )
-        return source if is_query else _with_key(source, holder)
+            columns = _columns(holder, relation)
+        snapshot = str(_rows(holder, "SELECT pg_export_snapshot()")[0][0])
+        if is_query:
+            return PostgresSource(uri, relation, columns, snapshot, None, 0)
+        source = PostgresSource(uri, relation, columns, snapshot, *_rows(holder, _SIZE, relation)[0])
+        keys = [name for name, kind in _rows(holder, _KEY, relation) if kind in _INTEGERS]
+        if not keys:
+            return source
+        key = _quoted(keys[0])
+        low, high = _rows(holder, f"SELECT min({key})::bigint, max({key})::bigint FROM {relation}")[0]  # noqa: S608
+        return source if low is None else replace(source, key=keys[0], key_range=(low, high), seekable=True)
 
 
-def _with_key(source: PostgresSource, holder: Any) -> PostgresSource:
-    keys = [name for name, kind in _rows(holder, _KEY, source.relation) if kind in _INTEGERS]
-    if not keys:
-        return source
-    key = _quoted(keys[0])
-    low, high = _rows(holder, f"SELECT min({key})::bigint, max({key})::bigint FROM {source.relation}")[0]  # noqa: S608
-    return source if low is None else replace(source, key=keys[0], key_range=(low, high))
+def _columns(holder: Any, relation: str) -> tuple[_Column, ...]:
+    rows = _rows(holder, _COLUMNS, relation)
+    return tuple(
+        _Column(name, kind, _form(name, kind, form, category), most) for name, kind, form, category, most in rows
+    )
 
 
 def _number_type(kind: str, modifier: int) -> pa.DataType:
@@ -286,30 +259,16 @@ def _number_type(kind: str, modifier: int) -> pa.DataType:
     return pa.decimal256(max(1, min(precision, 76)), max(0, min(scale, 76)))
 
 
-def _selection(columns: Sequence[Sequence[Any]]) -> tuple[str, frozenset[str], frozenset[str]]:
-    """The columns of a SELECT, and the names of those that are selected as JSON values and as digits."""
-    forms = {name: _form(name, kind, form, category) for name, kind, form, category, _ in columns}
-    parts = [_FORMS[form].format(_quoted(name)) for name, form in forms.items()]
-    as_json = frozenset(name for name, form in forms.items() if form in ("json", "array"))
-    return ", ".join(parts), as_json, frozenset(name for name, form in forms.items() if form == "number")
-
-
 def _form(name: str, kind: str, form: str, category: str) -> str:
-    if kind in _PLAIN:
-        return "plain"
-    if kind in _AS_TEXT or form == "e":
+    """How a column is selected: as it is, as text, as the text of a JSON value, or as the digits of a number."""
+    if kind in _FORM_OF:
+        return _FORM_OF[kind]
+    if form == "e":
         return "text"
-    if kind in _AS_JSON:
-        return "json"
-    if kind == "numeric":
-        return "number"
     if category == "A":
         return "array"
-    raise InputError(
-        f"column {name} is {kind}: cast it to text in a query (…::SELECT {name}::text, …)",
-        code="unsupported_type",
-        column=name,
-    )
+    words = f"column {name} is {kind}: cast it to text in a query (…::SELECT {name}::text, …)"
+    raise InputError(words, code="unsupported_type", column=name)
 
 
 @contextmanager
@@ -367,14 +326,10 @@ def _explained(uri: str, what: str) -> Iterator[None]:
     except Error as error:
         words = _server_message(str(error))
         place = urlsplit(uri).hostname or "the database"
-        if "does not exist" in words and what:
-            raise InputError(f"{place}: {words}", code="no_such_table", table=what) from error
-        if "authentication failed" in words or "permission denied" in words or "no password supplied" in words:
-            raise InputError(f"{place}: {words}: check the user and PGPASSWORD", code="access_denied") from error
-        if "snapshot" in words:
-            raise InputError(f"{place}: the snapshot of this run is gone: run again", code="snapshot_lost") from error
-        if "could not connect" in words or "connection" in words.lower():
-            raise InputError(f"{place}: {words}", code="database_unreachable") from error
+        for marks, code, told in _ERRORS:
+            if any(mark in words.lower() for mark in marks) and (code != "no_such_table" or what):
+                about = {"table": what} if code == "no_such_table" else {}
+                raise InputError(f"{place}: {told.format(words)}", code=code, **about) from error
         raise InputError(f"{place}: {words}", code="invalid_query") from error
 
 

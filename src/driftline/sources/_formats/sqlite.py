@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, RowSource, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, RowSource, explained
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,7 +22,6 @@ def open_input(address: Address, opening: Opening) -> SqliteSource:
     return SqliteSource((file,), "sqlite", table, address.query is not None)
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class SqliteSource(RowSource):
     """One table, view or query of one database."""
@@ -30,51 +30,47 @@ class SqliteSource(RowSource):
     is_query: bool
 
     def declared(self) -> list[str]:
-        """The columns of the table."""
         connection, _, columns = self._selected()
         connection.close()
         return columns
 
     def rows(self, file: InputFile) -> Generator[dict[str, Any]]:
         """In the order in which SQLite stores or returns them."""
-        import sqlite3
-
         connection, cursor, columns = self._selected()
-        try:
+        with closing(connection), _readable(file):
             for values in cursor:
                 yield dict(zip(columns, values, strict=True))
-        except sqlite3.Error as error:
-            raise _unreadable(file, error) from error
-        finally:
-            connection.close()
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
         """The bytes of the database, and which table."""
-        return f"{fingerprint_of_files(self.files, of_file)}::{self.table}"
+        return f"{RowSource.fingerprint(self, of_file)}::{self.table}"
 
     def _selected(self) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
         """A connection, the rows, and the names of the columns."""
-        import sqlite3
-
         [file] = self.files
         connection, names = _connected(file)
         try:
             if not self.is_query and self.table not in names:
-                raise _no_such_table(file, self.table, names)
+                known = ", ".join(sorted(name for name in names if not name.startswith("sqlite_"))) or "none"
+                words = f"{file.name} has no table {self.table} (it has: {known})"
+                raise InputError(words, code="no_such_table", path=file.name, table=self.table)
             query = self.table if self.is_query else f"SELECT * FROM {quoted(self.table)}"  # noqa: S608 - the name is quoted
-            cursor = connection.execute(query)
+            with _readable(file):
+                cursor = connection.execute(query)
             columns = [part[0] for part in cursor.description]
             if len(set(columns)) < len(columns):
-                raise InputError(
-                    f"{file.name}: the query has two columns of one name: name them with AS", code="invalid_query"
-                )
-        except sqlite3.Error as error:
-            connection.close()
-            raise _unreadable(file, error) from error
+                words = f"{file.name}: the query has two columns of one name: name them with AS"
+                raise InputError(words, code="invalid_query")
         except InputError:
             connection.close()
             raise
         return connection, cursor, columns
+
+
+def _readable(file: InputFile) -> AbstractContextManager[None]:
+    import sqlite3
+
+    return explained(sqlite3.Error, f"{file.name} cannot be read as SQLite", code="invalid_sqlite", path=file.name)
 
 
 def _connected(file: InputFile) -> tuple[sqlite3.Connection, list[str]]:
@@ -82,11 +78,9 @@ def _connected(file: InputFile) -> tuple[sqlite3.Connection, list[str]]:
     import sqlite3
     from urllib.parse import quote
 
-    try:
+    with _readable(file):
         connection = sqlite3.connect(f"file:{quote(file.path)}?mode=ro", uri=True)
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-    except sqlite3.Error as error:
-        raise _unreadable(file, error) from error
     return connection, names
 
 
@@ -95,25 +89,11 @@ def _only_table(file: InputFile) -> str:
     connection.close()
     tables = sorted(name for name in names if not name.startswith("sqlite_"))
     if len(tables) != 1:
-        raise InputError(
-            f"{file.name} is a SQLite database: name the table too, as {file.name}::TABLE",
-            code="missing_table_name",
-            path=file.name,
-        )
+        words = f"{file.name} is a SQLite database: name the table too, as {file.name}::TABLE"
+        raise InputError(words, code="missing_table_name", path=file.name)
     return tables[0]
 
 
 def quoted(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _no_such_table(file: InputFile, table: str, names: list[str]) -> InputError:
-    known = ", ".join(sorted(name for name in names if not name.startswith("sqlite_"))) or "none"
-    return InputError(
-        f"{file.name} has no table {table} (it has: {known})", code="no_such_table", path=file.name, table=table
-    )
-
-
-def _unreadable(file: InputFile, error: sqlite3.Error) -> InputError:
-    return InputError(f"{file.name} cannot be read as SQLite: {error}", code="invalid_sqlite", path=file.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, RowSource, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, RowSource, explained
 
 if TYPE_CHECKING:
     from python_calamine import CalamineWorkbook
@@ -21,25 +21,18 @@ def open_input(address: Address, opening: Opening) -> WorkbookSource:
     """The sheet; a workbook with one sheet needs no name."""
     file = opening.files[0]
     sheets = _opened(file).sheet_names
+    known = f"(it has: {', '.join(sheets)})"
     if address.table is None and len(sheets) != 1:
-        raise InputError(
-            f"{file.name} has {len(sheets)} sheets: name one, as {file.name}::{sheets[0] if sheets else 'SHEET'} "
-            f"(it has: {', '.join(sheets)})",
-            code="missing_table_name",
-            path=file.name,
-        )
+        example = f"{file.name}::{sheets[0] if sheets else 'SHEET'}"
+        words = f"{file.name} has {len(sheets)} sheets: name one, as {example} {known}"
+        raise InputError(words, code="missing_table_name", path=file.name)
     sheet = sheets[0] if address.table is None else address.table
     if sheet not in sheets:
-        raise InputError(
-            f"{file.name} has no sheet {sheet} (it has: {', '.join(sheets)})",
-            code="no_such_table",
-            path=file.name,
-            table=sheet,
-        )
+        words = f"{file.name} has no sheet {sheet} {known}"
+        raise InputError(words, code="no_such_table", path=file.name, table=sheet)
     return WorkbookSource((file,), "workbook", sheet)
 
 
-@reads_input
 @dataclass(frozen=True, slots=True)
 class WorkbookSource(RowSource):
     """One sheet: its used area, without the empty rows below."""
@@ -58,7 +51,7 @@ class WorkbookSource(RowSource):
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
         """The bytes of the workbook, and which sheet."""
-        return f"{fingerprint_of_files(self.files, of_file)}::{self.sheet}"
+        return f"{RowSource.fingerprint(self, of_file)}::{self.sheet}"
 
     def _read(self, file: InputFile) -> tuple[list[str], list[list[Any]]]:
         found = _opened(file).get_sheet_by_name(self.sheet).to_python(skip_empty_area=True)
@@ -73,17 +66,13 @@ class WorkbookSource(RowSource):
 def _opened(file: InputFile) -> CalamineWorkbook:
     from python_calamine import CalamineError, CalamineWorkbook, PasswordError
 
-    try:
-        with file.open() as stream:
+    words = f"{file.name} is not a readable workbook"
+    with explained(CalamineError, words, code="invalid_workbook", path=file.name), file.open() as stream:
+        try:
             return CalamineWorkbook.from_filelike(stream)
-    except PasswordError as error:
-        raise InputError(
-            f"{file.name} is encrypted: save it without a password", code="unsupported_format", path=file.name
-        ) from error
-    except CalamineError as error:
-        raise InputError(
-            f"{file.name} is not a readable workbook: {error}", code="invalid_workbook", path=file.name
-        ) from error
+        except PasswordError as error:
+            words = f"{file.name} is encrypted: save it without a password"
+            raise InputError(words, code="unsupported_format", path=file.name) from error
 
 
 def _value(cell: Any) -> Any:

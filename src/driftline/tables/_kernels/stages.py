@@ -25,8 +25,7 @@ from driftline.sources import (
     RowLengthError,
     Split,
     SplitSide,
-    TextSplit,
-    TypedSplit,
+    TypedRows,
     is_of_polars,
     json_cells,
     json_columns,
@@ -189,10 +188,10 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
 
 def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
     if plan.text is not None:
-        return cast(TextSplit, split).read_part(plan.text.a if side == "A" else plan.text.b)
+        return split.read_part(plan.text.a if side == "A" else plan.text.b)
     if not plan.by_value:
         return split.read()
-    table = cast(TypedSplit, split).typed_rows()
+    table = cast(TypedRows, split).typed_rows()
     return ParsedRange(table.num_rows, table)
 
 
@@ -297,7 +296,7 @@ def fetch_kept(
     known: RecordIndex | None = None,
 ) -> tuple[RowChunk, RowChunk, pa.Table]:
     """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
-    chunk, cells = _fetched(split, side, wanted, first_record, plan, known, typed=hasattr(split, "typed_rows"))
+    chunk, cells = _fetched(split, side, wanted, first_record, plan, known, typed=isinstance(split, TypedRows))
     return chunk.sorted(), chunk, cells
 
 
@@ -313,7 +312,7 @@ def _fetched(
 ) -> tuple[RowChunk, pa.Table]:
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
-    cells = take_rows(cast(TypedSplit, split).typed_rows(), records) if typed else split.pick(records, known)
+    cells = take_rows(cast(TypedRows, split).typed_rows(), records) if typed else split.pick(records, known)
     frame = as_frame(json_columns(cells) if typed else cells)
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
