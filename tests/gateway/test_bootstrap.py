@@ -129,7 +129,7 @@ class Gateway:
         if any(fact.schema for fact in self.store.facts().values()):
             with suppress_refusals():
                 set_horizon(self.store.lake, "todos", BASE + timestamp)
-        copy_facts(self.log, self.store.facts())
+        copy_facts(self.log, self.store)
 
     def prune(self, count: int) -> None:
         """As a server forgets: rows are kept first, and only what the lake has goes."""

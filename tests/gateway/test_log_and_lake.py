@@ -17,9 +17,9 @@ import pytest
 from driftline.deltas import TableSchema
 from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.lake import Lake, compact, register, set_horizon, verify
+from driftline.lake._flush_target import FlushTarget
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.flush import count_set_aside, count_waiting
-from driftline.lake._store.logs import claim_of
 from support.gateways import GATEWAY, SECRET, SOURCE, Server, delta, running
 from support.processes import run_process
 
@@ -112,9 +112,9 @@ def test_an_empty_log_in_the_place_of_another_is_refused_until_the_lake_is_adopt
     assert place.ids() == once(first, second)
     with place.serve("other") as server:  # from now on it is this log's lake
         assert log_of(server)["log"]["was"] == []
-    claim = claim_of(place.lake, GATEWAY)
+    claim = FlushTarget(place.lake.root).claim(GATEWAY)
     assert claim is not None
-    assert len(claim.was) == 1
+    assert len(claim) == 2
 
 
 def test_a_restored_log_takes_a_new_id_and_loses_and_doubles_nothing(place: Place) -> None:

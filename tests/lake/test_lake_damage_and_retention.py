@@ -23,7 +23,7 @@ from driftline.lake import (
 )
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.envelopes import parse_envelope, read_envelope
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 from support.lake_damage import DAMAGES, delta_files, forge
 from support.lakes import SCHEMA, delta, load_lake
 
@@ -123,7 +123,7 @@ def test_merged_files_say_the_same(tmp_path: Path) -> None:
     lake = load_lake(tmp_path, batches, {3, 11})
     before = {moment: dict(state_rows(lake, "todos", as_of=moment)) for moment in range(-1, 13)}
     assert merge_small_files(lake, "todos", min_files=2) == 12
-    assert len(files_of(load(lake, "todos", "deltas"))) == 1
+    assert len(load(lake, "todos", "deltas").files()) == 1
     assert {moment: dict(state_rows(lake, "todos", as_of=moment)) for moment in range(-1, 13)} == before
     assert not compact(lake, "todos").is_new
     flush(lake, "todos", [delta("DELETE", "r1", 50)], gateway_id="gw", sequence=13)

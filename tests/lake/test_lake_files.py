@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from driftline.lake import Lake, compact, flush, set_horizon, verify
 from driftline.lake._read.state import state_rows
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 from support.lakes import delta, load_lake
 
 TARGET = 40_000
@@ -18,7 +18,7 @@ TARGET = 40_000
 
 def base_files(lake: Lake) -> list[tuple[int, list[str]]]:
     """Size and row ids of each base file, in the order of the row ids that the log says they begin with."""
-    files = sorted(files_of(load(lake, "todos", "base")), key=lambda file: file.min_row_id or "")
+    files = sorted(load(lake, "todos", "base").files(), key=lambda file: file.min_row_id or "")
     found = []
     for file in files:
         path = Path(lake.part("todos", "base"), file.path)

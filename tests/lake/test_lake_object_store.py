@@ -16,7 +16,7 @@ import pytest
 from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, replay, vacuum, verify
 from driftline.lake._read.state import all_deltas, state_rows
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 from support.lakes import SCHEMA, delta, load_lake
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def test_everything_works_as_on_a_disk(lake: Lake, tmp_path: Path) -> None:
     register(lake, SCHEMA)
     flush_envelopes(lake, "todos")
     assert compact(lake, "todos", rows_per_range=10, target_file_bytes=1000).is_new
-    before = {file.path for file in files_of(load(lake, "todos", "base"))}
+    before = {file.path for file in load(lake, "todos", "base").files()}
     flush(lake, "todos", BATCHES[1], gateway_id="gw", sequence=2)
     assert flush(lake, "todos", BATCHES[1], gateway_id="gw", sequence=2).was_done_before
     assert compact(lake, "todos", rows_per_range=10, target_file_bytes=1000).deltas_folded == len(BATCHES[1])
-    after = {file.path for file in files_of(load(lake, "todos", "base"))}
+    after = {file.path for file in load(lake, "todos", "base").files()}
     assert before & after, "files of ranges that nothing touched stay"
     assert before - after
     assert lake.tables() == ["todos"]

@@ -17,7 +17,7 @@ from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, flush, register, set_horizon, status_of, vacuum
 from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due
 from driftline.lake._read.state import state_rows
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 from support.lakes import SCHEMA, delta, load_lake
 
 BATCHES = [
@@ -59,12 +59,12 @@ def test_each_file_stands_beside_its_base_file(tmp_path: Path) -> None:
     rows = [delta("INSERT", f"r{number:03}", number + 1, title="x") for number in range(60)]
     lake = load_lake(tmp_path, [rows[::2], rows[1::2]])
     compact(lake, "todos", rows_per_range=10, target_file_bytes=500)
-    before = {file.path: file.size for file in files_of(load(lake, "todos", "state"))}
+    before = {file.path: file.size for file in load(lake, "todos", "state").files()}
     assert len(before) > 3
     flush(lake, "todos", [delta("UPDATE", "r005", 900, title="y")], gateway_id="gw", sequence=99)
     compact(lake, "todos", rows_per_range=10, target_file_bytes=500)
-    after = {file.path: file.size for file in files_of(load(lake, "todos", "state"))}
-    assert set(after) == {file.path for file in files_of(load(lake, "todos", "base"))}
+    after = {file.path: file.size for file in load(lake, "todos", "state").files()}
+    assert set(after) == {file.path for file in load(lake, "todos", "base").files()}
     assert len(set(before) & set(after)) == len(before) - 1, "files of ranges that nothing touched stay"
     assert shown(lake)[5]["title"] == "y"
 
@@ -84,7 +84,7 @@ def test_a_state_that_was_left_behind_is_mended(tmp_path: Path, damage: str) -> 
     with pytest.raises(KilledError):
         compact(lake, "todos", at_stage=at_stage)
     assert len(shown(lake)) == 3  # the state of before, whole
-    for file in files_of(load(lake, "todos", "base")):
+    for file in load(lake, "todos", "base").files():
         path = tmp_path / "tables/todos/state" / file.path
         if damage == "no file":
             path.unlink()

@@ -116,7 +116,7 @@ def test_a_snapshot_that_changed_after_it_was_loaded_is_corrected(day: str, tmp_
 def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_done_again(
     tmp_path: Path, monkeypatch
 ) -> None:
-    from driftline.lake._load import load as loading
+    from driftline.lake._store.delta import StoredDelta
 
     file = make_shop(tmp_path)
     run(file)
@@ -131,11 +131,10 @@ def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_d
     def cut_off(*arguments, **options):
         raise RuntimeError("cut off")
 
-    original = loading.append
-    monkeypatch.setattr(loading, "append", cut_off)
-    assert results(run(file))[f"orders/{DAYS[0]}/deltas"] == "failed"
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredDelta, "append", cut_off)
+        assert results(run(file))[f"orders/{DAYS[0]}/deltas"] == "failed"
     assert lake_rows(tmp_path, "orders", DAYS[0]) == before
-    monkeypatch.setattr(loading, "append", original)
     assert run(file).exit_code == 0
     assert_lake_is_the_snapshots(tmp_path)
 

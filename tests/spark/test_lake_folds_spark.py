@@ -18,7 +18,7 @@ from driftline.lake._load.ingest import commit_ingested, plan_ingest
 from driftline.lake._load.load import extract_snapshots
 from driftline.lake._read.state import all_deltas
 from driftline.lake._store.rows import decode_state
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 from driftline.spark._lake import ingest_on_spark, lake_engine, load_schedulers
 from support.lakes import SCHEMA, VALUES, delta, load_lake, snapshot_table
 
@@ -86,10 +86,10 @@ def test_only_touched_ranges_are_rewritten(spark: SparkSession, tmp_path: Path) 
     lake = load_lake(tmp_path, [rows])
     engine = lake_engine(spark)
     compact(lake, "todos", engine=engine, rows_per_range=100, target_file_bytes=1000)
-    before = {file.path for file in files_of(load(lake, "todos", "base"))}
+    before = {file.path for file in load(lake, "todos", "base").files()}
     flush(lake, "todos", [delta("UPDATE", "r0007", 500, title="y")], gateway_id="gw", sequence=2)
     compact(lake, "todos", engine=engine, rows_per_range=100, target_file_bytes=1000)
-    after = {file.path for file in files_of(load(lake, "todos", "base"))}
+    after = {file.path for file in load(lake, "todos", "base").files()}
     assert len(before) > 3
     assert 0 < len(before - after) < len(before) / 2
     assert verify(lake, "todos", engine=engine).is_proved

@@ -15,9 +15,6 @@ from unittest import mock
 from deltalake.table import TableAlterer
 
 import driftline.lake._store.envelopes as envelopes
-import driftline.lake._store.flush as flushing
-import driftline.lake._store.logs as gateways
-import driftline.lake._store.schemas as registry
 from driftline.deltas import TableSchema
 from driftline.gateway._lake.flush import Flusher, LakeTie
 from driftline.gateway._log.sqlite import SqliteLog
@@ -25,14 +22,13 @@ from driftline.gateway._sync.push import parse_push
 from driftline.lake import Lake
 from driftline.lake._flush_target import FlushTarget
 from driftline.lake._read.state import all_deltas
+from driftline.lake._store.delta import DeltaStore, StoredDelta
 from support.gateways import GATEWAY, delta
 
 # Everything that leaves something behind for the next process: (where it is called from, its name).
 DURABLE: tuple[tuple[Any, str], ...] = (
-    (flushing, "append"),
-    (gateways, "append"),
-    (gateways, "create_at"),
-    (registry, "create"),
+    (StoredDelta, "append"),
+    (DeltaStore, "create"),
     (envelopes, "_create"),
     (TableAlterer, "add_columns"),
     (TableAlterer, "set_table_properties"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.lake._flush_target import FlushTarget as FlushTarget, TableFacts as TableFacts
+    from driftline.lake._flush_target import FlushTarget as FlushTarget
     from driftline.lake._fold.compact import (
         CompactionResult as CompactionResult,
         Engine as Engine,
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         parse_timestamp as parse_timestamp,
         timestamp_text as timestamp_text,
     )
-    from driftline.lake._store.logs import LogClaim as LogClaim
     from driftline.lake._store.schemas import register as register, registered as registered, required as required
     from driftline.lake._store.snapshots import (
         LoadHistory as LoadHistory,
@@ -85,6 +84,6 @@ if TYPE_CHECKING:
         load_history as load_history,
         newest_snapshot as newest_snapshot,
     )
-    from driftline.lake._store.tables import files_of as files_of, load as load
+    from driftline.lake._store.tables import load as load
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

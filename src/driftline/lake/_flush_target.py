@@ -1,175 +1,86 @@
-"""The lake for the flushes of a gateway: claims, positions, flushes, schemas, horizons, deltas of other writers."""
+"""The lake for the flushes of a gateway: claims, positions, flushes, schemas, horizons, deltas of other writers.
+
+The Delta table `gateways` says which log owns which gateway's name (deltas-and-lake §4): one row a gateway, with the
+ids of earlier owners. Every claim increments the transaction `claim:{gateway}`, so that of two claims at once one
+fails. The position of a log is in the transactions of the tables' commits, and in the names of envelopes where a table
+has no schema yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from driftline.deltas import RowDelta, RowMerge, TableSchema
+import pyarrow as pa
+
+from driftline.core import sha256_hex
+from driftline.deltas import ColumnSchema, RowDelta, RowMerge, TableSchema, check_gateway_id
 from driftline.errors import DriftlineError, LakeError
+from driftline.lake._read.bootstrap import folded_rows, write_rows
+from driftline.lake._store.envelopes import (
+    envelope_paths,
+    find_envelope,
+    last_sequence,
+    log_suffix,
+    maker_of,
+    read_envelope,
+)
+from driftline.lake._store.flush import (
+    FlushResult,
+    LogRange,
+    arrival_transaction,
+    flush_range,
+    log_transaction,
+    waiting_envelopes,
+)
+from driftline.lake._store.lake import Lake, Part, attempt_token, is_written_by, relative
+from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
+from driftline.lake._store.rows import decode_deltas, delta_file_schema
+from driftline.lake._store.schemas import every_column, horizon_of, refused_before, register, schema_of
+from driftline.lake._store.tables import (
+    Commit,
+    commits_of,
+    create_at,
+    load,
+    load_at,
+    loaded,
+    retried,
+    transaction_version,
+)
 
-if TYPE_CHECKING:
-    from driftline.lake._store.flush import FlushResult, LogRange
-    from driftline.lake._store.lake import Lake
-    from driftline.lake._store.logs import ForeignFiles, LogClaim, LogPosition
+CLAIMS = "gateways"
+NOT_INSPECTED = -1  # the version of a table of which nothing is known yet
 
-# Imports are inside the methods: a gateway without a flush yet does not load the large libraries of the lake.
+Claim = tuple[str, ...]  # the id of the log that owns a gateway's name, and of those before it, newest first
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("gateway", pa.string(), nullable=False),
+        pa.field("log_id", pa.string(), nullable=False),
+        pa.field("was", pa.list_(pa.string()), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What the gateway needs of a table to check pushes."""
+class LogPosition:
+    """The greatest sequence of a log in the lake; the arrival of that record, where a commit has it."""
 
-    schema: TableSchema | None
-    schema_version: int
-    refused_before: int | None  # the hlc below which the lake refuses deltas
+    sequence: int
+    arrival: int | None
 
 
-class FlushTarget:
-    """Commits to the Delta tables of a lake."""
+@dataclass(frozen=True, slots=True)
+class ForeignFiles:
+    """Paths relative to the lake, and the version and envelopes that were inspected."""
 
-    def __init__(self, location: str) -> None:
-        self._location = location
-
-    @cached_property
-    def lake(self) -> Lake:
-        """The lake itself."""
-        from driftline.lake._store.lake import Lake
-
-        return Lake(self._location)
-
-    def claim(self, gateway: str) -> LogClaim | None:
-        """The log that owns a gateway's name."""
-        from driftline.lake._store.logs import claim_of
-
-        with _lake_errors():
-            return claim_of(self.lake, gateway)
-
-    def take_claim(self, gateway: str, claim: LogClaim, before: LogClaim | None) -> bool:
-        """Replace the claim `before`; False if the lake has another one by now."""
-        from driftline.lake._store.logs import take_claim
-
-        with _lake_errors():
-            return take_claim(self.lake, gateway, claim, before)
-
-    def position(self, log_id: str) -> LogPosition | None:
-        """The position of a log in the lake."""
-        from driftline.lake._store.logs import log_position
-
-        with _lake_errors():
-            return log_position(self.lake, log_id)
-
-    def unnamed_sequence(self, gateway: str) -> int | None:
-        """The position of a log of the first version, which the lake has by the gateway's name."""
-        from driftline.lake._store.logs import unnamed_sequence
-
-        with _lake_errors():
-            return unnamed_sequence(self.lake, gateway)
-
-    def enveloped(self, log_id: str, sequence: int) -> list[RowDelta]:
-        """The deltas in a log's envelopes that end at a sequence."""
-        from driftline.lake._store.envelopes import find_envelope, log_suffix, read_envelope
-
-        found: list[RowDelta] = []
-        with _lake_errors():
-            for table in self.lake.tables():
-                name = find_envelope(self.lake, table, log_suffix(log_id, sequence))
-                found += [] if name is None else read_envelope(self.lake, table, name).deltas
-        return found
-
-    def append(self, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
-        """Add one table's deltas of a range once, however often it is called for it."""
-        from driftline.lake._store.flush import flush_range
-
-        with _lake_errors():
-            return flush_range(self.lake, table, deltas, log_range)
-
-    def register(self, schema: TableSchema) -> None:
-        """Make the schema the table's current one, or refuse a change of a column's type."""
-        from driftline.lake._store.schemas import register
-
-        with _lake_errors():
-            register(self.lake, schema)
-
-    def versions(self) -> dict[str, int]:
-        """The current version of every table's deltas, -1 where there are only envelopes."""
-        from driftline.lake._store.tables import load
-
-        with _lake_errors():
-            tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
-            return {table: -1 if deltas is None else deltas.version() for table, deltas in tables.items()}
-
-    def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowMerge]:
-        """The rows of the envelopes that were pending at a version: this log's up to a sequence, others' by time."""
-        from driftline.lake._store.flush import enveloped_rows
-
-        with _lake_errors():
-            return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
-
-    def pending_digest(self, table: str, version: int, log_id: str, flushed: int) -> str:
-        """The digest of the names of those envelopes, as of now; empty where there are none."""
-        from driftline.lake._store.flush import pending_digest
-
-        with _lake_errors():
-            return pending_digest(self.lake, table, version, (log_id, flushed))
-
-    def is_current(self, path: str) -> bool:
-        """Whether a file below the lake's root is part of its table as it is now, so that no vacuum has removed it."""
-        from driftline.lake._store.tables import files_of, load
-
-        _, table, part, *rest = path.split("/", 3)
-        with _lake_errors():
-            found = load(self.lake, table, part) if part in ("deltas", "base", "deletes", "state") else None  # type: ignore[arg-type]
-            return found is not None and any(file.path == rest[0] for file in files_of(found))
-
-    def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
-        """Write a table's rows at a version, joined with further merged rows, for pages of a snapshot."""
-        from driftline.lake._read.bootstrap import write_rows
-
-        with _lake_errors():
-            write_rows(self.lake, table, version, more, target)
-
-    def folded_rows(self, table: str, version: int) -> list[tuple[str, RowMerge]]:
-        """A table's rows at a version, with their stamps."""
-        from driftline.lake._read.bootstrap import folded_rows
-
-        with _lake_errors():
-            return list(folded_rows(self.lake, table, version))
-
-    def tables(self) -> list[str]:
-        """The tables of the lake."""
-        with _lake_errors():
-            return self.lake.tables()
-
-    def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
-        """Files with deltas that reached a table after a version and not from this log."""
-        from driftline.lake._store.logs import foreign_files
-
-        with _lake_errors():
-            return foreign_files(self.lake, table, version, envelopes, log_id)
-
-    def deltas_in(self, table: str, path: str) -> Iterator[RowDelta]:
-        """The deltas of a delta file or an envelope; of none where the file has been merged into others since."""
-        from driftline.lake._store.logs import deltas_in
-
-        with _lake_errors():
-            yield from deltas_in(self.lake, table, path)
-
-    def facts(self) -> Mapping[str, TableFacts]:
-        """Schemas and horizons of every table."""
-        from driftline.lake._store.schemas import refused_before, schema_of, schema_version
-        from driftline.lake._store.tables import load
-
-        with _lake_errors():
-            tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
-            return {
-                table: TableFacts(schema_of(deltas), schema_version(deltas), refused_before(deltas))
-                for table, deltas in tables.items()
-            }
+    version: int
+    envelopes: list[str]
+    files: list[str]
+    archived_below: int | None = None  # deltas up to this timestamp are only in the archived base
 
 
 @contextmanager
@@ -181,3 +92,211 @@ def _lake_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise LakeError(f"the lake cannot be used: {type(error).__name__}: {error}") from error
+
+
+class FlushTarget:
+    """Commits to the Delta tables of a lake."""
+
+    def __init__(self, location: str) -> None:
+        self.lake = Lake(location)
+
+    # Claims and positions of logs.
+
+    @_lake_errors()
+    def claim(self, gateway: str) -> Claim | None:
+        """The log that owns a gateway's name, and those before it."""
+        table = load_at(self.lake, CLAIMS)
+        files = [] if table is None else [file for file in table.files() if _gateway_of(file) == gateway]
+        rows = [row for file in files for row in read_file(self.lake, f"{CLAIMS}/{file.path}", _SCHEMA).to_pylist()]
+        newest = max(rows, key=lambda row: (row["number"], row["log_id"]), default=None)
+        return None if newest is None else (newest["log_id"], *newest["was"])
+
+    @_lake_errors()
+    def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
+        """Replace the claim `before`; False if the lake has another one by now."""
+        check_gateway_id(gateway)
+
+        def attempt() -> bool:
+            table = load_at(self.lake, CLAIMS)
+            if table is None:
+                create_at(self.lake, CLAIMS, CLAIMS, _SCHEMA, Commit(metadata={"operation": "claims"}))
+                return False
+            found = self.claim(gateway)
+            if found == claim or found != before:
+                return True
+            number = (transaction_version(table, f"claim:{gateway}") or 0) + 1
+            row = {"gateway": gateway, "log_id": claim[0], "was": list(claim[1:]), "number": number}
+            name = f"{gateway}-{number}-{attempt_token()}.parquet"
+            file = write_file(self.lake, CLAIMS, name, pa.Table.from_pylist([row], schema=_SCHEMA))
+            earlier = [file.path for file in table.files() if _gateway_of(file) == gateway]
+            details = {"operation": "claim", "gateway": gateway, "log": claim[0]}
+            return table.append(Commit([file], earlier, {f"claim:{gateway}": number}, details))
+
+        retried(attempt, f"claiming gateway {gateway}")
+        # The newest row is the claim: another log may have made its own right after this one.
+        return self.claim(gateway) == claim
+
+    @_lake_errors()
+    def position(self, log_id: str) -> LogPosition | None:
+        """The position of a log, over all tables."""
+        found: list[LogPosition] = []
+        for table in self.lake.tables():
+            deltas_table = load(self.lake, table, "deltas")
+            committed = transaction_version(deltas_table, log_transaction(log_id))
+            if committed is not None:
+                found.append(LogPosition(committed, transaction_version(deltas_table, arrival_transaction(log_id))))
+            makers = (maker_of(name) for name in envelope_paths(self.lake, table))
+            found += [LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id]
+        return max(found, key=lambda each: (each.sequence, each.arrival or 0), default=None)
+
+    @_lake_errors()
+    def unnamed_sequence(self, gateway: str) -> int | None:
+        """The position of a log of the first version, which the lake has by the gateway's name alone."""
+        found: list[int | None] = []
+        for table in self.lake.tables():
+            found.append(transaction_version(load(self.lake, table, "deltas"), f"flush:{gateway}"))
+            found.append(last_sequence(self.lake, table, gateway))
+        return max((number for number in found if number is not None), default=None)
+
+    @_lake_errors()
+    def enveloped(self, log_id: str, sequence: int) -> list[RowDelta]:
+        """The deltas in a log's envelopes that end at a sequence."""
+        found: list[RowDelta] = []
+        for table in self.lake.tables():
+            name = find_envelope(self.lake, table, log_suffix(log_id, sequence))
+            found += [] if name is None else read_envelope(self.lake, table, name).deltas
+        return found
+
+    # Flushes and facts of tables.
+
+    @_lake_errors()
+    def append(self, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
+        """Add one table's deltas of a range once, however often it is called for it."""
+        return flush_range(self.lake, table, deltas, log_range)
+
+    @_lake_errors()
+    def register(self, schema: TableSchema) -> None:
+        """Make the schema the table's current one, or refuse a change of a column's type."""
+        register(self.lake, schema)
+
+    @_lake_errors()
+    def tables(self) -> list[str]:
+        """The tables of the lake."""
+        return self.lake.tables()
+
+    @_lake_errors()
+    def facts(self) -> dict[str, tuple[TableSchema | None, int | None]]:
+        """By table, its schema and the hlc below which the lake refuses deltas."""
+        tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
+        return {table: (schema_of(deltas), refused_before(deltas)) for table, deltas in tables.items()}
+
+    @_lake_errors()
+    def versions(self) -> dict[str, int]:
+        """The current version of every table's deltas, -1 where there are only envelopes."""
+        tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
+        return {table: -1 if deltas is None else deltas.version() for table, deltas in tables.items()}
+
+    # Rows for snapshots.
+
+    @_lake_errors()
+    def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowMerge]:
+        """The merged rows of the envelopes that were pending at a version of the deltas, with or without a schema.
+
+        Of a log's own envelopes those up to a sequence count, of others those made before a time: later ones reach
+        clients through the log.
+        """
+        found: dict[str, RowMerge] = {}
+        for name, is_own in self._pending_at(table, version, log_id, flushed):
+            envelope = read_envelope(self.lake, table, name)
+            if is_own or envelope.made_ms < made_ms:
+                for delta in envelope.deltas:
+                    found.setdefault(delta.row_id, RowMerge()).add(delta)
+        return found
+
+    @_lake_errors()
+    def pending_digest(self, table: str, version: int, log_id: str, flushed: int) -> str:
+        """The digest of the names of those envelopes, as of now; empty where there are none."""
+        names = "\n".join(name for name, _ in self._pending_at(table, version, log_id, flushed))
+        return sha256_hex(names) if names else ""
+
+    @_lake_errors()
+    def is_current(self, path: str) -> bool:
+        """Whether a file below the lake's root is part of its table as it is now, so that no vacuum has removed it."""
+        _, table, part, *rest = path.split("/", 3)
+        known: tuple[Part, ...] = ("deltas", "base", "deletes", "state")
+        found = next((load(self.lake, table, each) for each in known if each == part), None)
+        return found is not None and any(file.path == rest[0] for file in found.files())
+
+    @_lake_errors()
+    def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
+        """Write a table's rows at a version, joined with further merged rows, for pages of a snapshot."""
+        write_rows(self.lake, table, version, more, target)
+
+    @_lake_errors()
+    def folded_rows(self, table: str, version: int) -> list[tuple[str, RowMerge]]:
+        """A table's rows at a version, with their stamps."""
+        return list(folded_rows(self.lake, table, version))
+
+    def _pending_at(self, table: str, version: int, log_id: str, flushed: int) -> Iterator[tuple[str, bool]]:
+        """The envelopes that were pending at a version, and whether the log made them, then up to a sequence."""
+        deltas_table = None if version < 0 else load(self.lake, table, "deltas", version)
+        for name in waiting_envelopes(self.lake, table, deltas_table):
+            maker, sequence = maker_of(name) or ("", 0)
+            if maker != log_id or sequence <= flushed:
+                yield name, maker == log_id
+
+    # Deltas of other writers: the files that reached a table since a version, and not from one log.
+
+    @_lake_errors()
+    def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
+        """Delta files committed after a version and envelopes not inspected yet, without those that this log wrote."""
+        names = envelope_paths(self.lake, table)
+        new = [relative(table, "envelopes", name) for name in names if name not in envelopes]
+        deltas_table = load(self.lake, table, "deltas")
+        if deltas_table is None:
+            return ForeignFiles(version, names, [path for path in new if not is_written_by(path, log_id)])
+        latest, horizon = deltas_table.version(), horizon_of(deltas_table)
+        paths = self._added_since(table, version, latest, log_id)
+        if paths is None:  # the first inspection, a cleaned-up log, or a lake that was set back
+            paths = [file.path for file in deltas_table.files()]
+        files = [relative(table, "deltas", path) for path in paths] + new
+        foreign = [path for path in files if not is_written_by(path, log_id)]
+        return ForeignFiles(latest, names, foreign, None if horizon is None else horizon - 1)
+
+    def deltas_in(self, table: str, path: str) -> Iterator[RowDelta]:
+        """The deltas of a file that `foreign_files` named; where it was merged into others, those of all files."""
+        with _lake_errors():
+            if path.endswith(".json"):
+                yield from read_envelope(self.lake, table, path.removeprefix(relative(table, "envelopes") + "/")).deltas
+                return
+            deltas_table = loaded(self.lake, table)
+            columns = every_column(deltas_table)
+            try:
+                yield from self._decoded(table, path, columns)
+            except LakeError as error:
+                if error.code != "missing_file":
+                    raise
+                for file in deltas_table.files():
+                    yield from self._decoded(table, relative(table, "deltas", file.path), columns)
+
+    def _decoded(self, table: str, path: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
+        for batch in read_batches(self.lake, path, delta_file_schema(columns)):
+            yield from decode_deltas(batch, table, columns)
+
+    def _added_since(self, table: str, version: int, latest: int, log_id: str) -> list[str] | None:
+        """The files of the commits after a version, None where the table's log does not have them any more."""
+        if version == NOT_INSPECTED or version > latest:
+            return None
+        paths: list[Sequence[str]] = []
+        for entry in commits_of(self.lake, table, "deltas", latest):
+            if entry is None:
+                return None
+            if entry.version == version:
+                break
+            if log_transaction(log_id) not in entry.transactions:
+                paths.append(entry.new_data)
+        return [path for added in reversed(paths) for path in added]
+
+
+def _gateway_of(file: DataFile) -> str:
+    return file.path.rsplit("-", 2)[0]

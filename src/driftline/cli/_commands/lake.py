@@ -165,10 +165,10 @@ def open_lake(location: str) -> Lake:
 
 def table_bytes(lake: Lake, table: str) -> int:
     """How many bytes of delta files a table has."""
-    from driftline.lake import files_of, load
+    from driftline.lake import load
 
     deltas_table = load(lake, table, "deltas")
-    return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
+    return 0 if deltas_table is None else sum(file.size for file in deltas_table.files())
 
 
 def _fold_engine(name: str, session: Any) -> Engine:

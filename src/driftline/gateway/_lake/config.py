@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.deltas import TableSchema
 from driftline.errors import GatewayError
@@ -18,7 +18,9 @@ from driftline.gateway._log.log import UNSEEDED, DeltaLog, Entry
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
-from driftline.lake import FlushTarget, TableFacts
+
+if TYPE_CHECKING:
+    from driftline.lake import FlushTarget
 
 IMPORTED = "imported"  # document: by table, the commits that were inspected and the files that are still to be read
 
@@ -63,11 +65,12 @@ def load_configuration(log: DeltaLog) -> Configuration:
     )
 
 
-def copy_facts(log: DeltaLog, facts: Mapping[str, TableFacts]) -> None:
+def copy_facts(log: DeltaLog, store: FlushTarget) -> None:
     """Replace the copy of schemas and horizons by the lake's."""
     _, is_strict = _schemas(log.document("schemas"))
-    schemas = {table: fact.schema for table, fact in facts.items() if fact.schema is not None}
-    floors = {table: fact.refused_before for table, fact in facts.items() if fact.refused_before is not None}
+    facts = store.facts()
+    schemas = {table: schema for table, (schema, _) in facts.items() if schema is not None}
+    floors = {table: floor for table, (_, floor) in facts.items() if floor is not None}
     _set(log, "schemas", _schemas_document(schemas, is_strict))
     _set(log, "floors", json.dumps(floors, sort_keys=True).encode())
 
@@ -152,8 +155,8 @@ def seed_rows(log: DeltaLog, store: FlushTarget) -> None:
     """
     stored = log.document("rules")
     if stored is not None:
-        facts, versions = store.facts(), store.versions()
-        archived = [table for table, fact in facts.items() if fact.refused_before is not None]
+        versions = store.versions()
+        archived = [table for table, (_, floor) in store.facts().items() if floor is not None]
         folds = {(table, row): fold for table in archived for row, fold in store.folded_rows(table, versions[table])}
         RowIndex(log).seed(read_stored_rules(stored), log.head().rules, folds)
     log.change_document(UNSEEDED, lambda _: None, "config")

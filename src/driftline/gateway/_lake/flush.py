@@ -18,10 +18,9 @@ from driftline.errors import DriftlineError, InputError, LakeError
 from driftline.gateway._lake.config import close_gateway
 from driftline.gateway._log.log import DeltaLog, Identity
 from driftline.gateway._sync.push import stored_delta
-from driftline.lake import FlushTarget
 
 if TYPE_CHECKING:
-    from driftline.lake import FlushResult, LogClaim
+    from driftline.lake import FlushResult, FlushTarget
 
 
 MAX_RANGE = 20_000  # deltas of one round, which are in memory
@@ -75,36 +74,33 @@ class LakeTie:
 
     def _checked(self, *, starting: bool) -> Standing | None:
         """One check; None if another claim was made in between."""
-        from driftline.lake import LogClaim
-
         claim, identity = self.store.claim(self.gateway), self.log.identity()
         if claim is None:
             return self._first_claim(identity)
-        if claim.log_id == identity.log_id:
+        owner = claim[0]
+        if owner == identity.log_id:
             problem = self._set_back_by(identity, starting)
             return self._set_back(claim, problem) if problem else self._checked_lake(identity)
-        if claim.log_id in identity.was:  # the log has its new id already, after a promotion of its database or a kill
-            problem = f"the lake follows log {claim.log_id}, which this one ({identity.log_id}) was before"
+        if owner in identity.was:  # the log has its new id already, after a promotion of its database or a kill
+            problem = f"the lake follows log {owner}, which this one ({identity.log_id}) was before"
             return self._claimed_again(identity, claim, problem)
         if not starting:
-            return Standing(closed=f"the lake follows another log of gateway {self.gateway} now ({claim.log_id})")
-        if any(log_id in identity for log_id in claim.ids):
-            problem = f"the lake follows log {claim.log_id}, which came after this one ({identity.log_id})"
+            return Standing(closed=f"the lake follows another log of gateway {self.gateway} now ({owner})")
+        if any(log_id in identity for log_id in claim):
+            problem = f"the lake follows log {owner}, which came after this one ({identity.log_id})"
             return self._set_back(claim, problem)
         if not self.adopt:
-            raise self._other_log(claim.log_id)
-        taken = self.store.take_claim(self.gateway, LogClaim(identity.log_id, (claim.log_id, *claim.was)), claim)
+            raise self._other_log(owner)
+        taken = self.store.take_claim(self.gateway, (identity.log_id, *claim), claim)
         return Standing() if taken else None
 
     def _first_claim(self, identity: Identity) -> Standing | None:
-        from driftline.lake import LogClaim
-
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
             raise self._other_log("of an earlier version, or an empty one put in its place")
         if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.head().flushing:
             return self._set_back(None, self._ahead(flushed_before or 0))
-        if not self.store.take_claim(self.gateway, LogClaim(identity.log_id), None):
+        if not self.store.take_claim(self.gateway, (identity.log_id,), None):
             return None
         return self._checked_lake(identity)
 
@@ -129,16 +125,13 @@ class LakeTie:
             for delta in self.store.enveloped(identity.log_id, sequence)
         )
 
-    def _set_back(self, claim: LogClaim | None, problem: str) -> Standing | None:
+    def _set_back(self, claim: tuple[str, ...] | None, problem: str) -> Standing | None:
         # The log first: after a kill in between, the claim has an earlier id of the log, which is noticed again.
         return self._claimed_again(self.log.renew_identity(), claim, problem)
 
-    def _claimed_again(self, identity: Identity, claim: LogClaim | None, problem: str) -> Standing | None:
-        from driftline.lake import LogClaim
-
-        before = claim.ids if claim else ()
-        was = tuple(dict.fromkeys(log_id for log_id in (*identity.was, *before) if log_id != identity.log_id))
-        if not self.store.take_claim(self.gateway, LogClaim(identity.log_id, was), claim):
+    def _claimed_again(self, identity: Identity, claim: tuple[str, ...] | None, problem: str) -> Standing | None:
+        ids = tuple(dict.fromkeys((identity.log_id, *identity.was, *(claim or ()))))
+        if not self.store.take_claim(self.gateway, ids, claim):
             return None
         message = f"log set back: {problem}"
         _logger.warning(message, extra={"fields": {"log": identity.log_id, "was": list(identity.was)}})

@@ -29,7 +29,6 @@ from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
 from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES, Request, Snapshots
 from driftline.gateway._log.log import UNSEEDED, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
-from driftline.lake import FlushTarget
 
 LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
@@ -329,12 +328,16 @@ def _report(answer: object) -> FlushReport:
 
 
 def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
+    from driftline.lake import FlushTarget
+
     log = work.open_log()
     tie = LakeTie(log, FlushTarget(work.lake), work.gateway, work.run, work.adopt)
     return _LakeDesk(tie, work.compaction), log.close
 
 
 def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
+    from driftline.lake import FlushTarget
+
     log = work.open_log()
     return Snapshots(log, FlushTarget(work.lake), work.data / "snapshots", work.snapshot_bytes), log.close
 
@@ -349,7 +352,7 @@ class _LakeDesk:
 
     def start(self) -> FlushReport:
         report = self._flusher.look()
-        copy_facts(self._tie.log, self._tie.store.facts())
+        copy_facts(self._tie.log, self._tie.store)
         return report
 
     def flush(self, wait: bool) -> FlushReport:
@@ -367,7 +370,7 @@ class _LakeDesk:
             if not alone:
                 return Refreshed()
             log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
-            copy_facts(log, self._tie.store.facts())
+            copy_facts(log, self._tie.store)
             imported = import_foreign(log, self._tie.store)
             if imported.is_complete and log.document(UNSEEDED) is not None:
                 seed_rows(log, self._tie.store)

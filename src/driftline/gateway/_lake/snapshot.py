@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -33,7 +33,9 @@ from driftline.gateway._log.log import DeltaLog, unavailable
 from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
-from driftline.lake import FlushTarget
+
+if TYPE_CHECKING:
+    from driftline.lake import FlushTarget
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50_000

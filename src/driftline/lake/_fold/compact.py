@@ -49,11 +49,8 @@ from driftline.lake._store.tables import (
     MAX_TRIES,
     Commit,
     StoredTable,
-    append,
     create,
-    files_of,
     load,
-    new_token,
     retried,
     transaction_version,
     version_of_commit,
@@ -198,7 +195,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     pinned = {file.path: file for file in plan.snapshot.deletes} if plan.snapshot else {}
     wanted = {path: file for path, file in pinned.items() if path not in changes.replaced_deletes}
     wanted.update({file.path: file for file in changes.deletes})
-    token = new_token()
+    token = attempt_token()
     details = {"operation": "compact", "token": token}
 
     def attempt() -> bool:
@@ -206,13 +203,13 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
         if latest is None:
             first = Commit(adds=list(wanted.values()), metadata=details)
             return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
-        present = {file.path for file in files_of(latest)}
+        present = {file.path for file in latest.files()}
         commit = Commit(
             adds=[file for path, file in wanted.items() if path not in present],
             removes=sorted(present - set(wanted)),
             metadata=details,
         )
-        return append(latest, commit)
+        return latest.append(commit)
 
     retried(attempt, f"compacting {plan.table}")
     return version_of_commit(plan.lake, plan.table, "deletes", token)
@@ -220,7 +217,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
 
 def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
     """Commit the snapshot; None when another one was committed and the fold must be planned anew."""
-    token = new_token()
+    token = attempt_token()
     pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}
     marks = {**pins, FOLDED_GENERATION: plan.generation}
     details = {"operation": "compact", "token": token, "deltas": plan.delta_count, "pins": pins}
@@ -248,7 +245,7 @@ def _try_base(plan: FoldPlan, latest: StoredTable | None, commit: Commit) -> boo
         return create(plan.lake, plan.table, "base", schema, commit)
     if pins_of(latest) != plan.base_pins:
         return False
-    return append(latest, commit, schema if commit.overwrite else None)
+    return latest.append(commit, schema if commit.overwrite else None)
 
 
 def _without_expired(deletes: pa.Table, horizon: int | None) -> pa.Table:
@@ -265,7 +262,7 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
     def attempt() -> bool:
         nonlocal gone
         deltas_table = load(lake, table, "deltas")
-        files = [] if deltas_table is None else files_of(deltas_table)
+        files = [] if deltas_table is None else deltas_table.files()
         if not _groups(files, small_bytes, min_files):
             return True  # also without those that are not folded
         folded = _folded_paths(lake, table)
@@ -276,7 +273,7 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
         merged = [_merge(lake, table, group, schema) for group in groups]
         removes = [file.path for group in groups for file in group]
         details = {"operation": "merge files"}
-        if not append(deltas_table, Commit(merged, removes, {}, details, data_change=False)):
+        if not deltas_table.append(Commit(merged, removes, {}, details, data_change=False)):
             return False
         gone = len(removes)
         return True
@@ -289,7 +286,7 @@ def _folded_paths(lake: Lake, table: str) -> set[str]:
     """The delta files that the newest snapshot folds."""
     snapshot = newest_snapshot(lake, table)
     pinned = None if snapshot is None else load(lake, table, "deltas", snapshot.deltas_version)
-    return set() if pinned is None else {file.path for file in files_of(pinned)}
+    return set() if pinned is None else {file.path for file in pinned.files()}
 
 
 def _groups(files: Iterable[DataFile], small_bytes: int, min_files: int) -> list[list[DataFile]]:
@@ -339,17 +336,17 @@ def follow_base(lake: Lake, table: str) -> None:
             return True
         columns = _columns_of(base)
         schema = state_file_schema(columns)
-        wanted = {file.path: file for file in files_of(base)}
+        wanted = {file.path: file for file in base.files()}
         pins = {FOLLOWED_BASE: base.version()}
         details = {"operation": "state", "base": base.version()}
         if state is None:
             files = [_state_file(lake, table, file, columns) for file in wanted.values()]
             return create(lake, table, "state", schema, Commit(files, (), pins, details))
         overwrite = _columns_of(state, str) != columns
-        present = set() if overwrite else {file.path for file in files_of(state)}
+        present = set() if overwrite else {file.path for file in state.files()}
         adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
         commit = Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
-        return append(state, commit, schema if overwrite else None)
+        return state.append(commit, schema if overwrite else None)
 
     retried(attempt, f"writing the state of {table}")
 

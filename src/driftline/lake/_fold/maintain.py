@@ -30,9 +30,7 @@ from driftline.lake._store.snapshots import newest_snapshot, pins_of
 from driftline.lake._store.tables import (
     Commit,
     StoredTable,
-    append,
     create,
-    files_of,
     load,
     loaded,
     retried,
@@ -101,7 +99,7 @@ def backlog_of(lake: Lake, table: str) -> Backlog:
         return Backlog(0, 0, None)
     snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table, base_table)
     found = new_files(lake, table, deltas_table, pins_of(base_table), snapshot)
-    files = files_of(deltas_table) if found is None else found
+    files = deltas_table.files() if found is None else found
     return Backlog(
         sum(file.rows for file in files),
         sum(file.size for file in files),
@@ -128,7 +126,7 @@ def status_of(lake: Lake, table: str) -> TableStatus:
     return TableStatus(
         table,
         None if schema is None else schema.names,
-        None if state is None else sum(file.rows for file in files_of(state)),
+        None if state is None else sum(file.rows for file in state.files()),
         backlog.deltas,
         count_waiting(lake, table),
         count_set_aside(lake, table),
@@ -233,7 +231,7 @@ def _try_archive(plan: FoldPlan, commit: Commit) -> bool:
     archive = load(plan.lake, plan.table, "archive")
     if archive is None:
         return create(plan.lake, plan.table, "archive", schema, commit)
-    return append(archive, commit, schema)
+    return archive.append(commit, schema)
 
 
 def _set_property(lake: Lake, table: str, name: str, value: int) -> None:
@@ -252,11 +250,11 @@ def _remove_old_files(lake: Lake, table: str, horizon: int) -> int:
 
     def attempt() -> bool:
         deltas_table = loaded(lake, table)
-        files = files_of(deltas_table)
+        files = deltas_table.files()
         removed[:] = [file.path for file in files if file.max_hlc is not None and file.max_hlc < horizon]
         if not removed:
             return True
-        return append(deltas_table, Commit((), removed, {}, {"operation": "retention"}))
+        return deltas_table.append(Commit((), removed, {}, {"operation": "retention"}))
 
     retried(attempt, f"removing old deltas of {table}")
     return len(removed)

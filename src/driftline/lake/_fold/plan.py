@@ -23,7 +23,7 @@ from driftline.lake._store.schemas import (
     schema_of,
 )
 from driftline.lake._store.snapshots import Pins, Snapshot, pins_of, snapshot_as_of, snapshot_of
-from driftline.lake._store.tables import StoredTable, files_of, load, loaded
+from driftline.lake._store.tables import StoredTable, load, loaded
 
 ROWS_PER_RANGE = 150_000
 TARGET_FILE_BYTES = 32 << 20
@@ -112,7 +112,7 @@ def plan_fold(
     snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table, base_table)
     new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer has that version: fold in full
-        snapshot, new = None, files_of(deltas_table)
+        snapshot, new = None, deltas_table.files()
     deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
     archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
     plan = FoldPlan(
@@ -197,14 +197,14 @@ def new_files(
     lake: Lake, table: str, deltas_table: StoredTable, base_pins: Pins | None, snapshot: Snapshot | None
 ) -> list[DataFile] | None:
     """The delta files that a snapshot does not fold, or None where its version of deltas is no longer in the log."""
-    files = files_of(deltas_table)
+    files = deltas_table.files()
     if snapshot is None:
         return files
     is_current = snapshot.deltas_version == deltas_table.version()
     then = deltas_table if is_current else load(lake, table, "deltas", snapshot.deltas_version)
     if then is None:
         return None
-    folded = {file.path for file in files_of(then)}
+    folded = {file.path for file in then.files()}
     # Merged files have what the newest snapshot had folded; for an older one they are read again, which does no harm.
     is_newest = snapshot.pins == base_pins
     return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]

@@ -53,7 +53,7 @@ from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile, read_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, refused_before, registered, required_table, too_old
-from driftline.lake._store.tables import Commit, StoredTable, append, files_of, loaded, retried, transaction_version
+from driftline.lake._store.tables import Commit, StoredTable, loaded, retried, transaction_version
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _NUMBERS = (int, float, Decimal)
@@ -271,7 +271,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
             raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
         details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
         transactions = {application: 1, **(checked(deltas_table) if table in plan.holdings else {})}
-        return append(deltas_table, Commit(adds, (), transactions, details))
+        return deltas_table.append(Commit(adds, (), transactions, details))
 
     retried(attempt, f"flushing to {table}")
     if done_before:
@@ -282,7 +282,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
 def _check_arrivals(plan: IngestPlan, table: str, deltas_table: StoredTable, adds: Sequence[DataFile]) -> None:
     """Refuse the commit where files that were added since the lookup of ids may contain some of them."""
     before = {file.path for file in plan.holdings[table].files}
-    for file in files_of(deltas_table):
+    for file in deltas_table.files():
         if file.path not in before and any(_overlap(file, add) for add in adds):
             raise LakeError(
                 f"{table} took other deltas of the same time meanwhile: run it again", code="commit_conflict"

@@ -57,7 +57,7 @@ from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
 from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
-from driftline.lake._store.tables import Commit, append, load, loaded, retried
+from driftline.lake._store.tables import Commit, load, loaded, retried
 from driftline.sources import (
     declared_numbers,
     fingerprint,
@@ -382,7 +382,7 @@ def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequen
         found = load_history(job.lake, job.table)
         if (found.number, found.others) != (ledger.number, ledger.others):
             raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
-        return append(loaded(job.lake, job.table), Commit(files, (), {LOAD: after.number}, details))
+        return loaded(job.lake, job.table).append(Commit(files, (), {LOAD: after.number}, details))
 
     retried(attempt, f"loading {label} into {job.table}")
     return count

@@ -34,7 +34,7 @@ from driftline.lake._store.rows import (
 )
 from driftline.lake._store.schemas import every_column, required, schema_of
 from driftline.lake._store.snapshots import Snapshot, newest_snapshot
-from driftline.lake._store.tables import CommitEntry, commits_of, files_of, load
+from driftline.lake._store.tables import CommitEntry, commits_of, load
 
 _PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _HASH_BYTES = 16
@@ -118,7 +118,7 @@ def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
     deltas_table = load(lake, table, "deltas")
     if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
-        for file in files_of(deltas_table):
+        for file in deltas_table.files():
             if _may_contain(file, row_id):
                 path = relative(table, "deltas", file.path)
                 for batch in read_batches(lake, path, delta_file_schema(columns)):

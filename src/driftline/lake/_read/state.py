@@ -57,7 +57,7 @@ from driftline.lake._store.rows import (
     plain_table,
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
-from driftline.lake._store.tables import files_of, load
+from driftline.lake._store.tables import load
 
 # A decimal is text, which keeps its digits and sorts as text does.
 SQL_TYPES = {
@@ -298,7 +298,7 @@ def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
     deltas_table = load(lake, table, "deltas")
     if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
-        for file in sorted(files_of(deltas_table), key=lambda file: (file.min_hlc or 0, file.path)):
+        for file in sorted(deltas_table.files(), key=lambda file: (file.min_hlc or 0, file.path)):
             rows = read_file(lake, relative(table, "deltas", file.path), delta_file_schema(columns))
             yield from decode_deltas(rows, table, columns)
     for name in waiting_envelopes(lake, table, deltas_table):

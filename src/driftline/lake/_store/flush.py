@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject, sha256_hex
-from driftline.deltas import ColumnSchema, RowDelta, RowMerge, check_column_names, check_gateway_id
+from driftline.core import JsonObject
+from driftline.deltas import ColumnSchema, RowDelta, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.envelopes import (
     SET_ASIDE,
@@ -30,7 +30,6 @@ from driftline.lake._store.envelopes import (
     find_envelope,
     last_sequence,
     log_suffix,
-    maker_of,
     origin_of,
     other_op,
     read_envelope,
@@ -53,8 +52,6 @@ from driftline.lake._store.stamps import id_prefixes
 from driftline.lake._store.tables import (
     Commit,
     StoredTable,
-    append,
-    files_of,
     load,
     loaded,
     retried,
@@ -208,7 +205,7 @@ def append_deltas(
         _check_age(table, batch, refused_before(deltas_table))
         if not written:
             written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
-        return append(deltas_table, Commit(written, (), transactions, details(gateway_id, len(batch))))
+        return deltas_table.append(Commit(written, (), transactions, details(gateway_id, len(batch))))
 
     retried(attempt, f"flushing to {table}")
     files = tuple(file.path for file in written)
@@ -232,7 +229,7 @@ def append_checked(
         paths = tuple(file.path for file in files)
         result = FlushResult(table, len(fresh), paths, "parquet", len(batch) - len(fresh))
         commit = Commit(files, (), {**transactions, **checked(deltas_table)}, details(gateway_id, len(fresh)))
-        return not fresh or append(deltas_table, commit)
+        return not fresh or deltas_table.append(commit)
 
     retried(attempt, f"flushing to {table}")
     return result
@@ -340,7 +337,7 @@ class _Range:
         transactions = {**self.range.transactions, **checked(deltas_table)}
         self.result = replace(self.result, files=tuple(file.path for file in files), format="parquet")
         # Also without files: the transactions mark this range as done.
-        return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
+        return deltas_table.append(Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
 
 
 def split_late(deltas: Iterable[RowDelta], deltas_table: StoredTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
@@ -380,12 +377,12 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
         suffix = name.rpartition("/")[2].removesuffix(".json")
         set_aside(lake, table, late, deltas_table, envelope.gateway_id, suffix)
         taken = without(timely, rest)
-        fresh = without(taken, Holdings(lake, table, tuple(files_of(deltas_table))).known(taken))
+        fresh = without(taken, Holdings(lake, table, tuple(deltas_table.files())).known(taken))
         files = write_delta_files(lake, table, fresh, envelope.gateway_id, every_column(deltas_table))
         paths = tuple(file.path for file in files)
         result = FlushResult(table, len(fresh), paths, "parquet", len(taken) - len(fresh), len(rest), len(late))
         metadata = {**details(envelope.gateway_id, len(fresh)), "envelope": name}
-        return append(deltas_table, Commit(files, (), {**transactions, **checked(deltas_table)}, metadata))
+        return deltas_table.append(Commit(files, (), {**transactions, **checked(deltas_table)}, metadata))
 
     retried(attempt, f"flushing to {table}")
     return result
@@ -475,7 +472,7 @@ class Holdings:
 
 def holdings_of(lake: Lake, table: str, deltas_table: StoredTable | None, *, log_id: str | None = None) -> Holdings:
     """The files of a table in the lake, without those that this log wrote."""
-    files = [] if deltas_table is None else files_of(deltas_table)
+    files = [] if deltas_table is None else deltas_table.files()
     names = envelope_paths(lake, table)
     if log_id is not None:
         files = [file for file in files if not is_written_by(file.path, log_id)]
@@ -604,38 +601,6 @@ def count_set_aside(lake: Lake, table: str) -> int:
     names = envelope_paths(lake, table, SET_ASIDE)
     found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
     return len({delta.delta_id for delta in found})
-
-
-def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowMerge]:
-    """The merged rows of the envelopes that were pending at a version of the deltas, with or without a schema.
-
-    Of a log's own envelopes those up to a sequence count, of others those made before a time: later ones reach clients
-    through the log.
-    """
-    found: dict[str, RowMerge] = {}
-    for name, is_own in _pending_at(lake, table, version, log):
-        envelope = read_envelope(lake, table, name)
-        if not is_own and envelope.made_ms >= made_ms:
-            continue
-        for delta in envelope.deltas:
-            found.setdefault(delta.row_id, RowMerge()).add(delta)
-    return found
-
-
-def pending_digest(lake: Lake, table: str, version: int, log: tuple[str, int]) -> str:
-    """The digest of the names of the envelopes that are pending at a version, of a log's own up to a sequence."""
-    names = "\n".join(name for name, _ in _pending_at(lake, table, version, log))
-    return sha256_hex(names) if names else ""
-
-
-def _pending_at(lake: Lake, table: str, version: int, log: tuple[str, int]) -> Iterator[tuple[str, bool]]:
-    """The envelopes that were pending at a version, and whether they are a log's own, of these up to a sequence."""
-    deltas_table = None if version < 0 else load(lake, table, "deltas", version)
-    for name in waiting_envelopes(lake, table, deltas_table):
-        maker = maker_of(name)
-        is_own = maker is not None and maker[0] == log[0]
-        if maker is None or not is_own or maker[1] <= log[1]:
-            yield name, is_own
 
 
 def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:

@@ -19,10 +19,8 @@ from driftline.lake._store.rows import META_COLUMNS, delta_file_schema, unescape
 from driftline.lake._store.tables import (
     Commit,
     StoredTable,
-    append,
     commits_of,
     create,
-    files_of,
     load,
     retried,
     transaction_version,
@@ -180,7 +178,7 @@ def start_generation(lake: Lake, table: str, columns: Sequence[ColumnSchema]) ->
         number = generation_of(deltas_table) + 1
         details = {"operation": GENERATION, "generation": number}
         commit = Commit(transactions={GENERATION: number}, metadata=details, overwrite=True)
-        return append(deltas_table, commit, delta_file_schema(columns))
+        return deltas_table.append(commit, delta_file_schema(columns))
 
     retried(attempt, f"starting a generation of {table}")
     return number
@@ -234,7 +232,7 @@ def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]
         if entry is not None and entry.transactions.get(ARCHIVED_BEFORE) == horizon:
             archive = load(lake, table, "archive", entry.version)
             if archive is not None:
-                return files_of(archive)
+                return archive.files()
     raise LakeError(f"the archived base of table {table!r} for horizon {horizon} is missing", code="missing_archive")
 
 

@@ -20,7 +20,7 @@ from driftline.lake._store.lake import Lake, Part, relative
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import META_COLUMNS, STAMPS, unescape_name
 from driftline.lake._store.schemas import GENERATION
-from driftline.lake._store.tables import StoredTable, commits_of, files_of, load, transaction_version
+from driftline.lake._store.tables import StoredTable, commits_of, load, transaction_version
 
 LOAD = "load"
 MAX_WINDOWS = 400  # of one commit; older snapshots stay in the lake and can no longer be corrected
@@ -99,8 +99,8 @@ def snapshot_of(lake: Lake, table: str, base_table: StoredTable | None) -> Snaps
         deletes,
         greatest,
         frozenset(_column_names(base_table)),
-        tuple(files_of(base_table)),
-        tuple(files_of(deletes_table)),
+        tuple(base_table.files()),
+        tuple(deletes_table.files()),
         transaction_version(base_table, FOLDED_GENERATION) or 1,
     )
 
@@ -295,4 +295,4 @@ def load_history(lake: Lake, table: str) -> LoadHistory:
 def greatest_hlc(lake: Lake, table: str) -> int:
     """The greatest timestamp of the table's delta files."""
     deltas_table = load(lake, table, "deltas")
-    return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
+    return 0 if deltas_table is None else max((file.max_hlc or 0 for file in deltas_table.files()), default=0)

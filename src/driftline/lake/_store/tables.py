@@ -17,7 +17,7 @@ import pyarrow as pa
 from driftline.core import JsonObject
 from driftline.deltas import check_table_name
 from driftline.errors import LakeError
-from driftline.lake._store.lake import Lake, Part, attempt_token, relative
+from driftline.lake._store.lake import Lake, Part, relative
 from driftline.lake._store.parquet import DataFile
 
 MAX_TRIES = 12
@@ -116,11 +116,6 @@ def load_at(lake: Lake, path: str, version: Version | None = None) -> StoredTabl
     return lake.store().open(path, version)
 
 
-def files_of(stored: StoredTable) -> list[DataFile]:
-    """The files of a table at its loaded version."""
-    return stored.files()
-
-
 def create(lake: Lake, table: str, part: Part, schema: pa.Schema, commit: Commit) -> bool:
     """Create a stored table with its first files; False if it was created meanwhile."""
     return create_at(lake, relative(check_table_name(table), part), f"{table}.{part}", schema, commit)
@@ -130,11 +125,6 @@ def create_at(lake: Lake, path: str, name: str, schema: pa.Schema, commit: Commi
     """Create a stored table at a path below the lake's root; False if it was created meanwhile."""
     lake.make_directory(path)
     return lake.store().create(path, name, schema, commit)
-
-
-def append(stored: StoredTable, commit: Commit, schema: pa.Schema | None = None) -> bool:
-    """Commit to a loaded table; False after a conflict with a concurrent commit: the table must be loaded anew."""
-    return stored.append(commit, schema)
 
 
 def retried(attempt: Callable[[], bool], what: str) -> None:
@@ -169,8 +159,3 @@ def version_of_commit(lake: Lake, table: str, part: Part, token: str) -> Version
         if entry is not None and entry.details.get("token") == token:
             return entry.version
     raise LakeError(f"the commit to tables/{table}/{part} is not in its log", code="bad_log")
-
-
-def new_token() -> str:
-    """A token that identifies a commit."""
-    return attempt_token()
