@@ -20,8 +20,7 @@ from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.pull import LogReader
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.row_index import RowIndex
-from driftline.gateway._sync.rules import parse_rules
-from driftline.gateway._sync.write_rules import RowRules
+from driftline.gateway._sync.rules import RowRules, parse_rules
 from driftline.lake import Lake, compact, register, set_horizon, vacuum
 from support.gateways import CLOCK, GATEWAY, delta as wire, running
 from support.processes import wait_until

@@ -186,7 +186,7 @@ def test_a_table_without_a_schema_lives_in_envelopes(tmp_path: Path) -> None:
 def test_changes_as_a_changeset_lead_a_database_along(lake: Lake, tmp_path: Path) -> None:
     import apsw
 
-    from driftline.lake._read.changes import write_changes
+    from driftline.lake._read.history import write_changes
 
     for moment in (20, 45):
         materialize(lake, "todos", tmp_path / f"{moment}.db", format="sqlite", as_of=moment)

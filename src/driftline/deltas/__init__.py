@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         MAX_COUNTER as MAX_COUNTER,
         MAX_DRIFT_MS as MAX_DRIFT_MS,
         MAX_HLC as MAX_HLC,
+        MAX_ID_LENGTH as MAX_ID_LENGTH,
         Clock as Clock,
         ColumnDelta as ColumnDelta,
         Op as Op,
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
         check_drift as check_drift,
         check_gateway_id as check_gateway_id,
         check_table_name as check_table_name,
+        check_text as check_text,
+        check_value as check_value,
         columns_text as columns_text,
+        delta_from_wire as delta_from_wire,
+        delta_hlc_from_wire as delta_hlc_from_wire,
         delta_id as delta_id,
         hash_input as hash_input,
+        hlc_from_wire as hlc_from_wire,
         latest_admitted as latest_admitted,
         make_hlc as make_hlc,
         physical_ms as physical_ms,
@@ -64,14 +70,6 @@ if TYPE_CHECKING:
         typed_key as typed_key,
         typed_row as typed_row,
         with_doubles as with_doubles,
-    )
-    from driftline.deltas._wire import (
-        MAX_ID_LENGTH as MAX_ID_LENGTH,
-        check_text as check_text,
-        check_value as check_value,
-        delta_from_wire as delta_from_wire,
-        delta_hlc_from_wire as delta_hlc_from_wire,
-        hlc_from_wire as hlc_from_wire,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

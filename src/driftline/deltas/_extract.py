@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from decimal import Decimal
 from itertools import count
 from typing import Any
 
 from driftline.core import Json, canonical_json, exact_dumps
-from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta
+from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta, as_json
 from driftline.deltas._numbers import as_double, survives
 from driftline.deltas._schema import TableSchema
 from driftline.errors import DeltaError
@@ -25,7 +24,6 @@ Event = Mapping[str, Any]
 
 _MISSING = object()
 _EXACT = 1 << 53
-_PLAIN = frozenset({str, int, bool, type(None)})
 _VERSIONS: dict[str, Callable[[Event], tuple[Row | None, Row | None]]] = {
     "added": lambda event: (None, event["row"]),
     "removed": lambda event: (event["row"], None),
@@ -136,21 +134,6 @@ def _as_double(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def as_json(value: Json) -> Json:
-    """The value with NaN and the infinities turned into null, as a delta carries it."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Decimal):
-        return as_double(value)
-    if isinstance(value, Mapping):
-        return {name: as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    return value
 
 
 # Events of a table diff.

@@ -38,8 +38,16 @@ from driftline.gateway._sync.feed import Feeds
 from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
 from driftline.gateway._sync.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway._sync.row_index import RowIndex
-from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules, read_stored_rules
-from driftline.gateway._sync.write_rules import MAX_BEHIND, RULES_REASON, RowRules, rows_behind
+from driftline.gateway._sync.rules import (
+    MAX_BEHIND,
+    NO_RULES,
+    RULES_REASON,
+    RowRules,
+    SyncRules,
+    parse_rules,
+    read_stored_rules,
+    rows_behind,
+)
 from driftline.http import Metrics, RateLimiter
 
 T = TypeVar("T")

@@ -48,18 +48,16 @@ if TYPE_CHECKING:
         row_records as row_records,
         watched_values as watched_values,
     )
-    from driftline.lake._read.changes import (
-        ChangeCounts as ChangeCounts,
-        changes as changes,
-        write_changes as write_changes,
-    )
     from driftline.lake._read.history import (
+        ChangeCounts as ChangeCounts,
         HistoryEntry as HistoryEntry,
         LogEntry as LogEntry,
         Verification as Verification,
+        changes as changes,
         lake_log as lake_log,
         row_history as row_history,
         verify as verify,
+        write_changes as write_changes,
     )
     from driftline.lake._read.state import materialize as materialize, state_rows as state_rows
     from driftline.lake._store.flush import (

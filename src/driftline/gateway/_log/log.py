@@ -19,7 +19,7 @@ from driftline.deltas import COUNTER_BITS, MAX_DRIFT_MS, Clock, RowKey, check_dr
 from driftline.errors import DriftlineError, GatewayError
 
 if TYPE_CHECKING:
-    from driftline.gateway._sync.write_rules import Judgement, RowRules
+    from driftline.gateway._sync.rules import Judgement, RowRules
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
 UNSEEDED = "unseeded"  # document: the merged rows may lack some that only the lake has

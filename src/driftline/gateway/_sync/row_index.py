@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from driftline.core import JsonObject
 from driftline.deltas import RowDelta, RowKey, RowMerge
 from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion
 from driftline.gateway._sync.push import stored_delta
-from driftline.gateway._sync.rules import SyncRules
+
+if TYPE_CHECKING:
+    from driftline.gateway._sync.rules import SyncRules
 
 _STEP = 2000  # records merged in one durable step, so that pushes are not blocked
 _AT_FIRST, _AT_ONCE = 64, 1000  # versions read at a time: few for most pages, more for long stories
