@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._declare.declaration import template_for
-from driftline.pipeline._declare.toml import key_lines, line_of, parse_toml
+from driftline.pipeline._declare.toml import line_of, parse_toml
 from driftline.pipeline._stages.graph import stage_graph
 
 HEAD = '[pipeline]\nname = "shop"\n'
@@ -111,8 +111,7 @@ def test_lines_of_keys_are_where_the_keys_stand(pairs: list[tuple[str, str]], bl
         expected[("s", key)] = text.count("\n") + 1
         text += f'"{key}" = {value} # "\n'
     parse_toml(text, "p.toml")
-    found = key_lines(text)
-    assert {path: line_of(path, found) for path in expected} == expected
+    assert {path: line_of(text, path) for path in expected} == expected
 
 
 def test_places_do_not_depend_on_where_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
         check_pairs as check_pairs,
         read_pairs as read_pairs,
     )
-    from driftline.pipeline._declare.declaration import Pipeline as Pipeline, template_for as template_for
-    from driftline.pipeline._declare.read import load as load
+    from driftline.pipeline._declare.declaration import (
+        Pipeline as Pipeline,
+        load as load,
+        template_for as template_for,
+    )
     from driftline.pipeline._run.dry_run import (
         PlannedStage as PlannedStage,
         dry_run as dry_run,

@@ -32,11 +32,11 @@ from driftline.core import (
     replace_file,
 )
 from driftline.errors import Cancelled, DriftlineError, OptionError
-from driftline.pipeline._declare.read import ENGINES, read_document
-from driftline.pipeline._declare.toml import Section
+from driftline.pipeline._declare.declaration import ENGINES, at_least, checked, memory_of, one_of
+from driftline.pipeline._declare.toml import Section, declared, read_document
 from driftline.pipeline._stages.stage import RunEngine
 from driftline.sinks import page_bytes
-from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, memory_limit, option_names
+from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, option_names
 
 _LOCATED = ("delta:", "file://")
 _LIMITS = ("fail_if", "warn_if")
@@ -62,38 +62,28 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairsFile:
-    """A whole file of pairs."""
+    """A whole file of pairs; its fields are the keys of `[check]`."""
 
-    name: str
     pairs: tuple[Pair, ...]
-    engine: str = "auto"
-    master: str | None = None
-    parallel: int = 2
-    memory: int | None = None
+    name: str = declared(Section.text)
+    engine: str = declared(one_of(*ENGINES), "auto")
+    master: str | None = declared(Section.text, None)
+    parallel: int = declared(at_least(1), 2)
+    memory: int | None = declared(memory_of, None)
+    events: str | None = declared(Section.text, None)
 
 
 def read_pairs(path: StrPath) -> PairsFile:
     """Read and check a file of pairs; the first mistake is raised with its line."""
     file = Path(path)
-    root = read_document(file).root
+    root = read_document(file)
     head = root.section("check")
     usual = root.section("defaults")
     defaults = {} if usual is None else usual.given(_rule_names())
     events = head.text("events") if head else None
     pairs = tuple(_pair(name, section, defaults, file, events) for name, section in root.named_sections("pairs"))
-    memory = head.text("memory") if head else None
-    try:
-        found = PairsFile(
-            name=(head.text("name") if head else None) or file.stem,
-            pairs=pairs,
-            engine=head.choice("engine", "auto", ENGINES) if head else "auto",
-            master=head.text("master") if head else None,
-            parallel=head.number("parallel", 2, 1) if head else 2,
-            memory=memory_limit(memory) if memory else None,
-        )
-    except DriftlineError as error:
-        root.fail(error.message)
-    for section in (head, usual, root):
+    found = head.record(PairsFile, name=file.stem, pairs=pairs) if head else PairsFile(pairs, file.stem)
+    for section in (usual, root):
         if section is not None:
             section.finish()
     if not pairs:
@@ -110,10 +100,7 @@ def _pair(name: str, section: Section, defaults: Mapping[str, Any], file: Path, 
     section.finish()
     if target is not None and "{pair}" not in target and "events" not in section:
         section.fail("'events' in [check] is written once for every pair: put {pair} into its name")
-    try:
-        options = check_options(**rules)
-    except DriftlineError as error:
-        section.fail(error.message)
+    options = checked(section, lambda: check_options(**rules))
     place = None if target is None else file.parent / target.replace("{pair}", name)
     return Pair(name, old, new, options, limits["fail_if"], limits["warn_if"], place)
 
@@ -127,7 +114,7 @@ def _thresholds(section: Section, key: str, given: Any) -> tuple[Threshold, ...]
     try:
         found = tuple(map(parse_threshold, texts))
     except (ValueError, TypeError) as error:
-        section.fail(f"{key!r}: {error}", key if key in section else None)
+        section.fail(f"{key!r}: {error}", key)
     for one in found:
         if one.count not in TABLE_COUNTS:
             section.fail(f"{key!r} knows the counts {', '.join(TABLE_COUNTS)}, not {one.count!r}")

@@ -1,38 +1,174 @@
-"""What a pipeline file declares, as frozen records; schema changes between snapshots; the template of a file.
+"""What a pipeline file declares: frozen records that say how their fields are read, and the checks of a whole file.
 
-Paths are as written, relative to the file's directory.
+Everything is checked before anything runs. Paths are as written, relative to the file's directory.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from driftline.core import JsonObject, Location, ObjectPath, Threshold, Workspace, is_url, text_into
-from driftline.deltas import ColumnType
-from driftline.errors import PipelineError
+from driftline.core import (
+    AGE,
+    INDEX_COUNTS,
+    PAYLOAD_COUNTS,
+    TABLE_COUNTS,
+    JsonObject,
+    Location,
+    ObjectPath,
+    StrPath,
+    Threshold,
+    is_url,
+    parse_threshold,
+)
+from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_table_name, is_column_type
+from driftline.errors import DriftlineError
+from driftline.lake import STATE_FORMATS
+from driftline.pipeline._declare.toml import Reader, Section, declared, read_document, reading
 from driftline.sinks import plain_formats
-from driftline.sources import ReadOptions, Source, open_source
+from driftline.tables import OPTIONS, check_options, memory_limit, option_names
 
-NEW_COLUMN = ("fail", "ignore", "add")
-MISSING_COLUMN = ("fail", "null")
-TYPE_CHANGE = ("fail", "refresh")
+Checked = TypeVar("Checked")
+Mistake = tuple[object, str, str]  # whether it is one, the key if there is one, the words
+
+ENGINES = ("auto", "local", "spark")
 TARGETS = ("events", "deltas", "changeset", "patchset")  # of a table: files, and the lake for deltas
-_SPLIT_BYTES = 8 << 20
-_NULL = "null"
+VERSIONS = "@*"  # behind a Delta table: all versions that its log still has
+LABEL_MARKS = ("{date}", "{n}", VERSIONS)
+_PLACEHOLDERS = ("{to}", "{from}")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)")
+_OWN_RULES = {"key", "key_columns", "fail_if"}
+
+
+# Readers of keys.
+def one_of(*known: str) -> Reader:
+    """One of some words."""
+    return lambda section, key: section.choice(key, known)
+
+
+def at_least(least: int) -> Reader:
+    """A whole number."""
+    return lambda section, key: section.number(key, least)
+
+
+def _path(section: Section, key: str) -> str | None:
+    """A path of this machine, or an address in a store."""
+    path = section.text(key)
+    is_other = path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://")
+    is_versions = path is not None and path.startswith("delta:") and path.endswith(VERSIONS)
+    if path is not None and (is_other or (_TABLE_ADDRESS.match(path) and not is_versions)):
+        section.fail(
+            f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here, a Delta table by its folder",
+            key,
+            code="unsupported_address",
+        )
+    return path
+
+
+def _required_path(section: Section, key: str) -> str:
+    section.required(key)
+    return _path(section, key) or ""
+
+
+def _local_path(section: Section, key: str, why: str = "an index lies on a disk") -> str | None:
+    """A path of this machine."""
+    path = section.text(key)
+    if path is not None and _ADDRESS.match(path):
+        section.fail(f"{key!r} is {path!r}, an address: {why}", key, code="unsupported_address")
+    return path
+
+
+def _limits(*known: str) -> Reader:
+    """Limits of some counts."""
+
+    def read(section: Section, key: str) -> tuple[Threshold, ...]:
+        found = []
+        for text in section.texts(key) or ():
+            try:
+                limit = parse_threshold(text, in_pipeline=True)
+            except ValueError as error:
+                section.fail(f"{section.named(key)}: {error}", key)
+            if limit.count not in known:
+                section.fail(f"{key!r} knows the counts {', '.join(known)}, not {limit.count!r}", key)
+            found.append(limit)
+        return tuple(found)
+
+    return read
+
+
+def memory_of(section: Section, key: str) -> int | None:
+    """A size of memory in bytes."""
+    text = section.text(key)
+    return checked(section, lambda: memory_limit(text), key)
+
+
+def _policy(section: Section, _: str) -> SchemaPolicy:
+    return SchemaPolicy(**section.values(SchemaPolicy))
+
+
+def _changes(section: Section, key: str) -> ChangeSource | None:
+    return ChangeSource(**section.values(ChangeSource)) if key in section else None
+
+
+def _changes_address(section: Section, key: str) -> str:
+    address = section.required(key)
+    if _ADDRESS.match(address) and not is_url(address):
+        problem = f"{key!r} is {address!r}: a folder, or a prefix in s3, gs or abfs"
+        section.fail(problem, key, code="unsupported_address")
+    return address
+
+
+def _columns(section: Section, key: str) -> dict[str, ColumnType]:
+    types = section.section(key)
+    words = {name: types.required(name) for name in types.data} if types else {}
+    for name, word in words.items():
+        if types and not is_column_type(word):
+            types.choice(name, COLUMN_TYPES)
+    return words
+
+
+def _states(section: Section, _: str) -> tuple[StateTarget, ...]:
+    return tuple(entry.record(StateTarget) for entry in section.list_of_sections("state"))
+
+
+def _options(section: Section, _: str) -> JsonObject:
+    """The options of the table diff that are present; the table of options says what each may be."""
+    given = section.given(sorted(option_names() - _OWN_RULES))
+    for name, option in OPTIONS.items():
+        if name in given and option.words:
+            section.choice(name, option.words)
+        elif name in given and option.given == "flag":
+            section.flag(name)
+    if "delimiter" in given:  # records of stages have the character
+        options = checked(section, lambda: check_options(delimiter=given["delimiter"]), "delimiter")
+        given["delimiter"] = options.reading("B").delimiter
+    return given
+
+
+def checked(section: Section, check: Callable[[], Checked], *keys: str) -> Checked:
+    """Run a check of another package; its error gets the line of the key."""
+    try:
+        return check()
+    except DriftlineError as error:
+        section.fail(error.message, *keys)
+
+
+_OF_TABLES, _OF_PAYLOADS, _OF_INDEXES = _limits(*TABLE_COUNTS, AGE), _limits(*PAYLOAD_COUNTS), _limits(*INDEX_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPolicy:
     """What happens when columns are added, removed, or change their declared type."""
 
-    on_new_column: str = "fail"
-    on_missing_column: str = "fail"
-    on_type_change: str = "fail"
+    on_new_column: str = declared(one_of("fail", "ignore", "add"), "fail")
+    on_missing_column: str = declared(one_of("fail", "null"), "fail")
+    on_type_change: str = declared(one_of("fail", "refresh"), "fail")
 
     @property
     def is_active(self) -> bool:
@@ -44,21 +180,22 @@ class SchemaPolicy:
 class StateTarget:
     """A table's state at a moment (now where none is named), written to a file."""
 
-    path: str
-    format: str = "jsonl"
-    as_of: str | None = None
+    path: str = declared(_required_path)
+    format: str = declared(one_of(*STATE_FORMATS), "jsonl")
+    as_of: str | None = declared(Section.text, None)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSource:
     """Files of change events: their location, and how their messages are read (pipeline §8)."""
 
-    address: str
-    table: str | None = None  # its name in the source, also with the schema or database before it
-    source: str | None = None
-    partitioned: bool = False
-    on_truncate: str = "fail"
-    on_difference: str = "fail"
+    address: str = declared(_changes_address, key="changes")
+    # The table's name in the source, also with the schema or database before it.
+    table: str | None = declared(Section.text, None, "changes_table")
+    source: str | None = declared(one_of("wal2json", "debezium", "maxwell"), None, "changes_from")
+    partitioned: bool = declared(Section.flag, False)
+    on_truncate: str = declared(one_of("fail", "skip"), "fail")
+    on_difference: str = declared(one_of("fail", "warn"), "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +203,24 @@ class TableFlow:
     """One table: its snapshots, its key and rules, and what is made of its changes."""
 
     name: str
-    key: tuple[str, ...]
-    snapshots: str | None = None
-    before: str | None = None
-    after: str | None = None
-    since: str | None = None
-    changes: ChangeSource | None = None
-    columns: Mapping[str, ColumnType] = field(default_factory=dict)
-    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
-    events: str | None = None
-    events_format: str = "jsonl"
-    deltas: bool = False
-    compact: bool = False
-    changeset: str | None = None
-    patchset: str | None = None
-    states: tuple[StateTarget, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)  # those of the table diff that the file gives
+    key: tuple[str, ...] = declared(Section.texts, ())
+    snapshots: str | None = declared(_path, None)
+    before: str | None = declared(_path, None)
+    after: str | None = declared(_path, None)
+    since: str | None = declared(Section.text, None)
+    changes: ChangeSource | None = field(default=None, metadata=reading(_changes))
+    columns: Mapping[str, ColumnType] = declared(_columns, dict)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy, metadata=reading(_policy))
+    fail_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
+    warn_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
+    events: str | None = declared(_path, None)
+    events_format: str = declared(lambda section, key: section.choice(key, plain_formats()), "jsonl")
+    deltas: bool = declared(Section.flag, False)
+    compact: bool = declared(Section.flag, False)
+    changeset: str | None = declared(_path, None)
+    patchset: str | None = declared(_path, None)
+    states: tuple[StateTarget, ...] = declared(_states, ())
+    options: Mapping[str, Any] = declared(_options, dict)  # those of the table diff that the file gives
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -107,16 +244,16 @@ class PayloadFlow:
     """Pairs of old and new payloads, the schema with their rules, and the reports."""
 
     name: str
-    schema: str
-    report: str
-    pairs: str | None = None
-    old: str | None = None
-    new: str | None = None
-    id_name: str = "id"
-    root: str | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
+    schema: str = declared(_required_path)
+    report: str = declared(_required_path)
+    pairs: str | None = declared(_path, None)
+    old: str | None = declared(_path, None)
+    new: str | None = declared(_path, None)
+    id_name: str = declared(Section.text, "id", "id")
+    root: str | None = declared(Section.text, None)
+    config: Mapping[str, Any] = declared(Section.table, dict)
+    fail_if: tuple[Threshold, ...] = declared(_OF_PAYLOADS, ())
+    warn_if: tuple[Threshold, ...] = declared(_OF_PAYLOADS, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,37 +261,37 @@ class IndexFlow:
     """Two versions of a code base, as builds of an index or as git revisions, and where their difference goes."""
 
     name: str
-    cache_root: str
-    before: str
-    after: str
-    modes: tuple[str, ...] = ("code",)
-    events: str | None = None
-    registry: bool = False
-    allow_mismatch: bool = False
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
-    repo: str | None = None
+    cache_root: str = declared(lambda section, key: _local_path(section, key) or section.required(key))
+    before: str = declared(Section.required, key="from")
+    after: str = declared(Section.required, key="to")
+    modes: tuple[str, ...] = declared(Section.texts, ("code",))
+    events: str | None = declared(_path, None)
+    registry: bool = declared(Section.flag, False)
+    allow_mismatch: bool = declared(Section.flag, False)
+    fail_if: tuple[Threshold, ...] = declared(_OF_INDEXES, ())
+    warn_if: tuple[Threshold, ...] = declared(_OF_INDEXES, ())
+    repo: str | None = declared(_local_path, None)
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTarget:
     """The lake that deltas go into, and the client id they carry."""
 
-    path: str
-    client_id: str
+    path: str = declared(Section.required)
+    client_id: str = declared(Section.text)
 
 
 @dataclass(frozen=True, slots=True)
 class FinishHook:
     """A command or webhook that is called when a run ends, and how often and how long it is tried."""
 
-    command: tuple[str, ...] = ()
-    webhook: str | None = None
-    when: str = "always"
-    format: str = "figures"
-    template: str | None = None
-    timeout: float = 60.0
-    retries: int = 0
+    command: tuple[str, ...] = declared(Section.texts, ())
+    webhook: str | None = declared(Section.text, None)
+    when: str = declared(one_of("always", "success", "failure"), "always")
+    format: str = declared(one_of("figures", "slack", "discord", "teams"), "figures")
+    template: str | None = declared(_path, None)
+    timeout: float = declared(at_least(1), 60)
+    retries: int = declared(at_least(0), 0)
     wait: float = 1.0
 
 
@@ -162,38 +299,40 @@ class FinishHook:
 class MetricsTarget:
     """Where the figures of the last run are written."""
 
-    json: str | None = None
-    prometheus: str | None = None
+    json: str | None = declared(_path, None)
+    prometheus: str | None = declared(_path, None)
 
 
 @dataclass(frozen=True, slots=True)
 class LineageTarget:
     """Where OpenLineage events are added, the namespace of the jobs in them, and when a new file is begun."""
 
-    openlineage: str | None = None
-    namespace: str = "driftline"
-    max_mb: int = 64
+    openlineage: str | None = declared(
+        lambda section, key: _local_path(section, key, "events are appended to a file") or section.required(key), None
+    )
+    namespace: str = declared(Section.text, "driftline")
+    max_mb: int = declared(at_least(1), 64)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPolicy:
     """How many runs are remembered, and for how long."""
 
-    runs: int = 100
-    days: int | None = None
+    runs: int = declared(at_least(1), 100)
+    days: int | None = declared(at_least(1), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline file."""
 
-    name: str
     file: Path
-    state: str
-    engine: str = "auto"
-    master: str | None = None
-    parallel: int = 2
-    memory: int | None = None
+    name: str = declared(Section.required)
+    state: str = declared(_path)
+    engine: str = declared(one_of(*ENGINES), "auto")
+    master: str | None = declared(Section.text, None)
+    parallel: int = declared(at_least(1), 2)
+    memory: int | None = declared(memory_of, None)
     lake: LakeTarget | None = None
     tables: tuple[TableFlow, ...] = ()
     payloads: tuple[PayloadFlow, ...] = ()
@@ -202,7 +341,7 @@ class Pipeline:
     lineage: LineageTarget = field(default_factory=LineageTarget)
     metrics: MetricsTarget = field(default_factory=MetricsTarget)
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
-    lines: Mapping[str, int] = field(default_factory=dict)
+    text: str = field(default="", repr=False)  # of the file, for the lines of mistakes that are found later
 
     @property
     def directory(self) -> Path:
@@ -217,216 +356,147 @@ class Pipeline:
         """A path as records and messages show it: relative to the pipeline file; an address as it is."""
         if isinstance(path, ObjectPath):
             return path.url
-        try:
-            return path.resolve().relative_to(self.directory.resolve()).as_posix()
-        except ValueError:
-            import os
-
-            return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
+        return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
 
 
-# Schema changes between snapshots (pipeline §2). Every snapshot has a shape, the columns that it has for the pipeline:
-# those of the snapshots before it, with new ones added or ignored and missing ones filled, as declared. A snapshot with
-# other columns of its own is rewritten into its shape before it is compared or loaded.
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The columns of a snapshot for the pipeline; `missing` are filled, `ignored` left out, `added` new in it."""
-
-    columns: tuple[str, ...]
-    missing: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the snapshot has these columns itself."""
-        return not self.missing and not self.ignored
-
-    def notes(self) -> list[str]:
-        """What happened, in words for the record of a run."""
-        words = (("was added", self.added), ("was ignored", self.ignored), ("is missing and null", self.missing))
-        return [f"column {name!r} {what}" for what, names in words for name in names]
-
-    def widened(self, columns: Sequence[str]) -> Shape:
-        """The same snapshot with the columns of the next one, for their comparison."""
-        own = set(self.columns) - set(self.missing)
-        return Shape(tuple(columns), tuple(name for name in columns if name not in own), self.ignored)
-
-
-def shapes_of(
-    labels: Sequence[str], headers: Sequence[Sequence[str]], policy: SchemaPolicy, known: Sequence[str] = ()
-) -> list[Shape]:
-    """The shape of every snapshot in its turn; the first one's columns, or those that the lake knows, are given.
-
-    >>> [shape.columns for shape in shapes_of("12", [["a"], ["a", "b"]], SchemaPolicy("add"))]
-    [('a',), ('a', 'b')]
-    """
-    columns = tuple(headers[0])
-    if known and policy.on_new_column == "ignore":  # what was ignored when it was new stays so when it is old
-        columns = tuple(name for name in columns if name in known)
-    found = []
-    for label, header in zip(labels, headers, strict=True):
-        new = tuple(name for name in header if name not in columns)
-        missing = tuple(name for name in columns if name not in header)
-        _refuse(label, "has a new column", new, policy.on_new_column, "on_new_column", "add or ignore")
-        _refuse(label, "lacks the column", missing, policy.on_missing_column, "on_missing_column", "null")
-        ignored = new if policy.on_new_column == "ignore" else ()
-        added = () if ignored else new
-        columns = (*columns, *added)
-        found.append(Shape(columns, missing, ignored, added))
-    return found
+def load(path: StrPath) -> Pipeline:
+    """Read and check a pipeline file; the first mistake is raised with its line."""
+    file = Path(path)
+    root = read_document(file)
+    head = root.section("pipeline")
+    if head is None:
+        root.fail("there is no [pipeline] section: `driftline pipeline init` writes a template")
+    name = head.required("name")
+    try:
+        check_gateway_id(name)  # the name is also that of the gateway which the deltas come from
+    except DriftlineError:
+        head.fail(f"the pipeline's name {name!r} is not valid: a letter, then up to 63 letters, digits, _ or -", "name")
+    lake = root.section("lake")
+    target = lake.record(LakeTarget, client_id=name) if lake else None
+    one_hook = root.section("finish")
+    wholes = {"lineage": LineageTarget, "metrics": MetricsTarget, "history": HistoryPolicy}
+    pipeline = head.record(
+        Pipeline,
+        file=file.absolute(),  # Spark's tasks run in directories of their own
+        state=f".driftline/{name}",
+        lake=target,
+        tables=tuple(_table(*named, target) for named in root.named_sections("tables")),
+        payloads=tuple(_payloads(*named) for named in root.named_sections("payloads")),
+        indexes=tuple(_index(*named) for named in root.named_sections("indexes")),
+        hooks=tuple(map(_hook, [*([one_hook] if one_hook else []), *root.list_of_sections("hooks")])),
+        text=root.text_of_file,
+        **{key: section.record(kind) for key, kind in wholes.items() if (section := root.section(key)) is not None},
+    )
+    root.finish()
+    if not (pipeline.tables or pipeline.payloads or pipeline.indexes):
+        root.fail("nothing is declared: add [tables.NAME], [payloads.NAME] or [indexes.NAME]")
+    _refuse_shared_targets(root, pipeline)
+    return pipeline
 
 
-def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, name: str) -> str:
-    """The snapshot in its shape: itself, or a copy in `folder`; a column that it lacks is empty or null."""
-    with Workspace() as workspace:
-        source = open_source(given, workspace, options)
-        if source.header("B") == shape.columns:
-            return given
-        target = folder / f"{name}{'.jsonl' if source.typed else Path(_uncompressed(given)).suffix or '.csv'}"
-        if source.typed:
-            _write_json(source, shape, workspace, target)
-        else:
-            _write_csv(source, shape, options, target)
-    return str(target)
+def _table(name: str, section: Section, lake: LakeTarget | None) -> TableFlow:
+    checked(section, lambda: check_table_name(name))
+    flow = section.record(TableFlow, name=name)
+    for is_wrong, key, problem in (*_source_mistakes(flow), *_target_mistakes(flow, lake)):
+        if is_wrong:
+            section.fail(problem, *([key] if key else []))
+    checked(section, lambda: check_options(**flow.rules()))
+    return flow
 
 
-def _refuse(label: str, what: str, names: tuple[str, ...], policy: str, option: str, choices: str) -> None:
-    if names and policy == "fail":
-        listed = ", ".join(map(repr, names))
-        raise PipelineError(
-            f"snapshot {label} {what} {listed}: declare {option} = {choices}, or mend the source",
-            code="header_mismatch",
-        )
+def _source_mistakes(flow: TableFlow) -> Iterator[Mistake]:
+    pattern, pair, changes = flow.snapshots or "", flow.before or flow.after, flow.changes is not None
+    nothing = not (pattern or (flow.before and flow.after) or changes)
+    yield pattern and pair, "snapshots", "give either 'snapshots' or 'before' and 'after', not both"
+    sources = "give 'snapshots', 'before' and 'after', or 'changes'"
+    yield nothing, "", f"[tables.{flow.name}] has no source: {sources}"
+    marks = f"{', '.join(LABEL_MARKS)} where the versions differ, as in data/x-{{date}}.csv"
+    has_one = sum(pattern.count(mark) for mark in LABEL_MARKS) == 1
+    yield pattern and not has_one, "snapshots", f"'snapshots' needs one of {marks}"
+    place = f"{VERSIONS} stands at the end, behind a Delta table, as in warehouse/orders{VERSIONS}"
+    yield VERSIONS in pattern and not pattern.endswith(VERSIONS), "snapshots", place
+    if not changes:
+        return
+    # Change events go into the lake; a share of rows is not known of them.
+    beside = "'changes' goes with 'snapshots', which it is checked against, not with 'before' and 'after'"
+    yield pair, "changes", beside
+    yield not flow.key, "changes", "'changes' need the key columns: give 'key'"
+    yield not flow.deltas, "changes", "'changes' go into the lake: they need 'deltas = true'"
+    instead = "`driftline changeset from-cdc` makes changesets of them"
+    for kind in flow.files:
+        yield True, kind, f"{kind!r} does not go with 'changes': {instead}"
+    for key, limits in (("fail_if", flow.fail_if), ("warn_if", flow.warn_if)):
+        for limit in limits:
+            is_unknown = limit.is_share or limit.column is not None or limit.count == "unchanged"
+            known = "of changes only added, removed, changed and different are counted"
+            yield is_unknown, key, f"{limit.text!r}: {known}"
 
 
-def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Location) -> None:
-    records = source.records("B")
-    assert records is not None, "text has a strict reader"
-    header = next(records)
-    places = [header.index(name) if name in header else None for name in shape.columns]
-    with text_into(target, options.encoding) as out:
-        writer = csv.writer(out, delimiter=options.delimiter_of(target.name), lineterminator="\n")
-        writer.writerow(shape.columns)
-        for record in records:
-            if len(record) != len(header):
-                raise PipelineError(f"a row has {len(record)} cells, the header {len(header)}", code="ragged_row")
-            writer.writerow("" if place is None else record[place] for place in places)
+def _target_mistakes(flow: TableFlow, lake: LakeTarget | None) -> Iterator[Mistake]:
+    *some, last = map(repr, TARGETS)
+    yield not flow.targets, "", f"[tables.{flow.name}] has no target: give {', '.join(some)} or {last}"
+    yield flow.deltas and lake is None, "deltas", "'deltas' need a lake: add [lake] with a path"
+    yield flow.compact and not flow.deltas, "compact", "'compact' needs 'deltas = true'"
+    yield flow.states and not flow.deltas, "state", "'state' is read from the lake: it needs 'deltas = true'"
+    for rule in ("no_header", "rename"):
+        by_name = f"{rule!r} does not go with 'deltas': the lake knows columns by their names"
+        yield flow.deltas and flow.options.get(rule), rule, by_name
+    nameless = "columns without names cannot come and go: 'no_header' does not go with 'on_new_column'"
+    yield flow.schema_policy.is_active and flow.options.get("no_header"), "no_header", nameless
+    is_other_folder = (flow.events or "").endswith("/") and flow.events_format != "jsonl"
+    parts = "a folder of ordered parts holds jsonl: leave the / at the end of 'events' away"
+    yield is_other_folder, "events", parts
+    for kind in flow.files:
+        yield kind != "events" and not flow.key, kind, f"a {kind} needs the key columns: give 'key'"
+    for kind, path in flow.files.items():
+        is_one = flow.snapshots is not None and not any(mark in path for mark in _PLACEHOLDERS)
+        yield is_one, kind, f"{kind!r} is written once for every new snapshot: put {{to}} into its name"
 
 
-def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Location) -> None:
-    """Cells of typed sources are JSON text already, so that no value passes through another type."""
-    names = [json.dumps(name, ensure_ascii=False) for name in shape.columns]
-    with text_into(target, "utf-8") as out:
-        for cells in _typed_rows(source, shape, workspace):
-            out.write("{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, cells, strict=True)) + "}\n")
+def _payloads(name: str, section: Section) -> PayloadFlow:
+    flow = section.record(PayloadFlow, name=name)
+    if (flow.pairs is None) == (flow.old is None or flow.new is None):
+        section.fail(f"[payloads.{name}] needs either 'pairs', or 'old' and 'new'")
+    return flow
 
 
-def _typed_rows(source: Source, shape: Shape, workspace: Workspace) -> Iterator[tuple[str, ...]]:
-    side = source.lay_out("B", _SPLIT_BYTES, workspace)
-    assert side is not None, "only text has to be made sound first"
-    for split in side.splits:
-        table = split.read().table
-        assert table is not None, "typed rows are always sound"
-        columns = [
-            table.column(name).to_pylist() if name in table.column_names else [_NULL] * table.num_rows
-            for name in shape.columns
-        ]
-        yield from zip(*columns, strict=True)
+def _index(name: str, section: Section) -> IndexFlow:
+    flow = section.record(IndexFlow, name=name)
+    if not (flow.events or flow.registry):
+        section.fail(f"[indexes.{name}] has no target: give 'events', or 'registry = true'")
+    return flow
 
 
-def _uncompressed(given: str) -> str:
-    for ending in (".gz", ".zst", ".zstd"):
-        given = given.removesuffix(ending)
-    return given
+def _hook(section: Section) -> FinishHook:
+    hook = section.record(FinishHook)
+    if not hook.command and hook.webhook is None:
+        section.fail("a hook needs 'command' or 'webhook'")
+    if hook.webhook is not None and not hook.webhook.startswith(("http://", "https://")):
+        section.fail("'webhook' is an http:// or https:// address", "webhook")
+    if hook.template is not None and hook.format != "figures":
+        section.fail("give either 'format' or 'template', not both", "template")
+    return hook
 
 
-# The commented template that `driftline pipeline init` writes.
-TEMPLATE = """\
-# A driftline pipeline: what flows where. Paths are relative to this file.
-# Try:  driftline pipeline plan {name}     driftline pipeline run {name}
-
-[pipeline]
-name = "nightly"
-# state = ".driftline/nightly"   # records of runs, and what is needed to go on after a kill
-# engine = "auto"                # auto, local or spark
-# master = "local[2]"            # a Spark master or sc:// address; implies spark
-# parallel = 2                   # stages side by side
-# memory = "2GB"                 # for each table comparison on this machine
-
-[lake]                           # needed for `deltas`
-path = "lake"
-# client_id = "nightly"          # who the deltas are from
-
-[tables.customers]
-snapshots = "data/customers-{{date}}.csv"   # every new day is compared with the day before; {{n}} for numbers
-# before = "old.csv"             # ... or two files
-# after = "new.csv"
-key = ["id"]
-# header_mode = "strict"         # strict or sorted
-# delimiter = ";"
-# since = "2026-01-01"           # leave older snapshots alone
-# columns = {{ balance = "number", active = "boolean" }}   # types in the lake and in SQLite; the rest is text
-# on_new_column = "add"          # a column that was not there before: fail, ignore or add
-# on_missing_column = "null"     # one that is gone: fail, or null from then on
-# on_type_change = "refresh"     # another declared type: fail, or a new generation of the lake table
-fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
-events = "out/customers-{{to}}.jsonl"
-# warn_if = ["added > 3 x usual", "changed(balance) > 1%", "age > 26h"]   # told, and nothing else
-# events_format = "jsonl"        # {formats}
-deltas = true                    # into the lake
-compact = true
-# patchset = "out/customers-{{to}}.patchset"     # for SQLite
-# changeset = "out/customers-{{to}}.changeset"
-
-[[tables.customers.state]]       # the table at a moment, from the lake
-path = "out/customers-now.csv"
-format = "csv"                   # jsonl, csv, parquet or sqlite
-# as_of = "2026-03-02"           # a day, a time or an hlc; now where it is missing
-
-# [tables.stock]                 # a table that follows change events of a database
-# changes = "cdc/stock"          # a folder or s3://bucket/prefix/ of JSON lines: Debezium, wal2json, Maxwell
-# changes_table = "public.stock" # its name there; that of the section where it is missing
-# partitioned = true             # events of one key are always in files of one partition
-# snapshots = "data/stock-{{date}}.csv"   # optional: each is compared once with what the events led to
-# key = "sku"
-# deltas = true
-
-# [payloads.orders_api]          # old and new responses of an API
-# pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new = (joined by id)
-# schema = "api/schema.yaml"     # with x-migration-* rules
-# report = "out/api-report"      # a folder: a report per pair, totals, coverage of rules
-# fail_if = ["different > 0"]
-
-# [indexes.code]                 # two builds of a code index
-# cache_root = "index-cache"
-# from = "tag:v1"                # or "git:v1" and "git:HEAD" with repo = "."
-# to = "latest"
-# events = "out/index-changes.jsonl"
-# registry = true
-
-[metrics]
-json = "out/metrics.json"
-# prometheus = "out/driftline.prom"
-
-# [lineage]
-# openlineage = "out/lineage.jsonl"   # OpenLineage events, added by every run
-
-# [history]
-# runs = 100                     # so many are remembered
-# days = 400                     # and none that is older
-
-# [[hooks]]                      # any number of them
-# command = ["sh", "-c", "echo $DRIFTLINE_PIPELINE: $DRIFTLINE_RESULT >> runs.log"]
-# webhook = "https://example.org/hook"
-# format = "slack"               # slack, discord, teams; or template = "message.json"
-# when = "failure"               # always, success or failure
-# retries = 3
-# timeout = 60                   # seconds
-"""
+def _refuse_shared_targets(root: Section, pipeline: Pipeline) -> None:
+    """Two targets that write one file would undo each other."""
+    targets = [
+        ("tables", table.name, path.replace("{table}", table.name))
+        for table in pipeline.tables
+        for path in (*table.files.values(), *(state.path for state in table.states))
+    ]
+    targets += [("payloads", flow.name, flow.report) for flow in pipeline.payloads]
+    targets += [("indexes", flow.name, flow.events) for flow in pipeline.indexes if flow.events]
+    seen: dict[str, str] = {}
+    for group, name, path in targets:
+        place = path.rstrip("/") if is_url(path) else str((pipeline.directory / path).resolve())
+        if place in seen:
+            root.fail(f"{group}.{name} and {seen[place]} write the same file {path}", group, name)
+        seen[place] = f"{group}.{name}"
 
 
 def template_for(name: str) -> str:
-    """The template, with the file's name in its hints."""
+    """The commented file that `driftline pipeline init` writes, with its name in the hints."""
     *formats, last = plain_formats()
-    return TEMPLATE.format(name=name, formats=f"{', '.join(formats)} or {last}")
+    text = resources.files("driftline.pipeline").joinpath("starter.toml").read_text()
+    return text.replace("{name}", name).replace("{formats}", f"{', '.join(formats)} or {last}")

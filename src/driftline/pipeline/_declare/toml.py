@@ -1,28 +1,27 @@
-"""Reading one table of a pipeline file, key by key; every mistake names its line and what to write instead.
+"""A TOML file as declared records; every mistake names its line and what to write instead.
 
-Where each key of a TOML document stands, because `tomllib` does not say.
-
->>> key_lines('[a]\\nb = 1\\n[[c]]\\nd.e = "x"\\n')[("c", 0, "d", "e")]
-4
+A record is a dataclass whose fields say how they are read (`declared`). `Section` has the readers of plain values.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
-from driftline.core import JsonObject
+from driftline.core import JsonObject, io_errors
 from driftline.errors import PipelineError
 
 KeyPath = tuple[str | int, ...]
+Reader = Callable[["Section", str], Any]  # of a key; None where it is missing
+Record = TypeVar("Record")
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY_PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
 _SYNTAX_LINE = re.compile(r"\s*\(at line (\d+), column (\d+)\)")
-_TOKEN = re.compile(r"\"\"\"|'''|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|#[^\n]*|[\[\]{}\n]")
 
 
 def parse_toml(text: str, name: str) -> JsonObject:
@@ -36,125 +35,95 @@ def parse_toml(text: str, name: str) -> JsonObject:
         raise PipelineError(f"{name}:{line}: {problem[:1].lower()}{problem[1:]}", line=line, path=name) from error
 
 
-def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line of every table header and key; keys of inline tables stand on the line of their key."""
-    lines: dict[KeyPath, int] = {}
-    counts: dict[KeyPath, int] = {}
-    prefix: KeyPath = ()
-    for number, statement in _statements(text):
-        header = _HEADER.match(statement.split("\n", 1)[0])
-        if header and not _looks_like_key(statement):
-            path = _with_indexes(_key_parts(header.group(2)), counts)
-            if header.group(1) == "[[":
-                counts[path] = counts.get(path, -1) + 1
-                path = (*path, counts[path])
-            prefix = path
-            lines.setdefault(prefix, number)
-        elif "=" in statement:
-            lines.setdefault((*prefix, *_key_parts(statement)), number)
-    return lines
+def line_of(text: str, path: KeyPath) -> int:
+    """The line on which a key begins, or the nearest thing around it; `tomllib` does not say.
 
+    The first lines of a document are one too, unless they end inside a value: the key begins where the longest one
+    without it ends.
 
-def line_of(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """The line of a key, or of the nearest thing around it."""
-    while path:
-        if path in lines:
-            return lines[path]
-        starts = [line for known, line in lines.items() if known[: len(path)] == path]
-        if starts:
-            return min(starts)
+    >>> line_of('[a]\\nb = 1\\n[[c]]\\nd.e = "x"\\n', ("c", 0, "d", "e"))
+    4
+    """
+    lines = text.split("\n")
+
+    def begun(count: int) -> tuple[int, JsonObject]:
+        while True:
+            try:
+                return count, tomllib.loads("\n".join(lines[:count]))
+            except tomllib.TOMLDecodeError:
+                count -= 1
+
+    while path and not _holds(tomllib.loads(text), path):
         path = path[:-1]
-    return None
+    end = bisect_left(range(len(lines) + 1), True, key=lambda count: _holds(begun(count)[1], path))
+    return begun(end - 1)[0] + 1 if end else 1
 
 
-def _looks_like_key(statement: str) -> bool:
-    return not statement.lstrip().startswith("[")
+def _holds(data: Any, path: KeyPath) -> bool:
+    try:
+        for part in path:
+            data = data[part]
+    except (LookupError, TypeError):
+        return False
+    return True
 
 
-def _with_indexes(parts: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
-    """A header below an array of tables belongs to the array's last entry."""
-    path: KeyPath = ()
-    for place, part in enumerate(parts):
-        path = (*path, part)
-        if path in counts and place < len(parts) - 1:
-            path = (*path, counts[path])
-    return path
+def read_document(file: Path) -> Section:
+    """The root of a TOML file."""
+    with io_errors(file):
+        data = file.read_bytes()
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"{file.name} is not UTF-8 text (byte {error.start})", path=file.name) from error
+    return Section(file.name, text, (), parse_toml(text, file.name))
 
 
-def _key_parts(text: str) -> KeyPath:
-    parts: list[str] = []
-    place = 0
-    while match := _KEY_PART.match(text, place):
-        parts.append(next(group for group in match.groups() if group is not None))
-        place = match.end()
-        if text[place : place + 1] != ".":
-            break
-        place += 1
-    return tuple(parts)
+def declared(read: Reader, default: Any = MISSING, key: str | None = None) -> Any:
+    """A field of a record: how it is read, what it is (or is made by) without its key, and the key of another name."""
+    how = reading(read, key)
+    return field(default_factory=default, metadata=how) if callable(default) else field(default=default, metadata=how)
 
 
-def _statements(text: str) -> list[tuple[int, str]]:
-    """Logical lines with their first line's number: values may go on over several lines."""
-    found: list[tuple[int, str]] = []
-    start, depth, closing = 0, 0, ""
-    for token in _TOKEN.finditer(text):
-        mark = token.group()
-        if closing:
-            closing = "" if mark == closing else closing
-        elif mark in ('"""', "'''"):
-            closing = mark
-        elif mark in "[{":
-            depth += 1
-        elif mark in "]}":
-            depth -= 1
-        elif mark == "\n" and depth == 0:
-            found.append((text.count("\n", 0, start) + 1, text[start : token.start()]))
-            start = token.end()
-    found.append((text.count("\n", 0, start) + 1, text[start:]))
-    return [(number, line) for number, line in found if line.strip() and not line.lstrip().startswith("#")]
-
-
-class Document:
-    """A parsed file with the lines of its keys."""
-
-    def __init__(self, name: str, data: JsonObject, lines: dict[KeyPath, int]) -> None:
-        self.name = name
-        self.lines = lines
-        self.root = Section(self, (), data)
-
-    def fail(self, path: KeyPath, problem: str, code: str | None = None) -> NoReturn:
-        """Raise the mistake with the line of its key."""
-        line = line_of(path, self.lines) or 1
-        raise PipelineError(f"{self.name}:{line}: {problem}", code=code, line=line, path=self.name)
+def reading(read: Reader, key: str | None = None) -> JsonObject:
+    """What a field knows of how it is read."""
+    return {"read": read, "key": key}
 
 
 class Section:
     """One table of the file; keys are taken one by one, and what is left over is unknown."""
 
-    def __init__(self, document: Document, path: KeyPath, data: JsonObject) -> None:
-        self._document = document
-        self.path = path
-        self._data = data
+    def __init__(self, name: str, text: str, path: KeyPath, data: JsonObject) -> None:
+        self._name, self.text_of_file = name, text
+        self.path, self.data = path, data
         self._taken: list[str] = []
 
     def __contains__(self, key: str) -> bool:
-        return key in self._data
+        return key in self.data
 
-    def line(self, key: str | None = None) -> int:
-        """The line of a key, or of the section."""
-        path = self.path if key is None else (*self.path, key)
-        return line_of(path, self._document.lines) or 1
+    def fail(self, problem: str, *keys: str, code: str | None = None) -> NoReturn:
+        """Raise a mistake with the line of a key, or of the section."""
+        line = line_of(self.text_of_file, (*self.path, *keys))
+        raise PipelineError(f"{self._name}:{line}: {problem}", code=code, line=line, path=self._name)
 
-    def fail(self, problem: str, key: str | None = None, code: str | None = None) -> NoReturn:
-        """Raise a mistake in this section."""
-        self._document.fail(self.path if key is None else (*self.path, key), problem, code)
+    def values(self, kind: type[Any]) -> JsonObject:
+        """The values of a record's fields whose keys are present."""
+        declarations = [(each.name, each.metadata) for each in fields(kind) if "read" in each.metadata]
+        read = {name: how["read"](self, how["key"] or name) for name, how in declarations}
+        return {name: value for name, value in read.items() if value is not None}
 
-    def text(self, key: str, default: str | None = None) -> str | None:
-        """A text that is not blank, or the default."""
-        value = self._take(key, str, "a text")
-        if isinstance(value, str) and not value.strip():
-            self.fail(f"{self._named(key)} is blank", key)
-        return default if value is None else str(value)
+    def record(self, kind: type[Record], **given: Any) -> Record:
+        """All of this table as a record; `given` are other fields of it, and defaults."""
+        values = self.values(kind)
+        self.finish()
+        return kind(**{**given, **values})
+
+    def text(self, key: str) -> str | None:
+        """A text that is not blank."""
+        value: str | None = self._take(key, str, "a text")
+        if value is not None and not value.strip():
+            self.fail(f"{self.named(key)} is blank", key)
+        return value
 
     def required(self, key: str) -> str:
         """A text that must be there."""
@@ -163,110 +132,92 @@ class Section:
             self.fail(f"{self._title()} has no {key!r}")
         return value
 
-    def choice(self, key: str, default: str, known: Sequence[str]) -> str:
+    def choice(self, key: str, known: Sequence[str]) -> str | None:
         """One word out of a list."""
-        value = self.text(key, default) or default
-        if value not in known:
+        value = self.text(key)
+        if value is not None and value not in known:
             near = get_close_matches(value, known, n=1)
             hint = f'did you mean "{near[0]}"? It is one of' if near else "use one of"
-            self.fail(f"{self._named(key)} is {value!r}: {hint} {', '.join(known)}", key)
+            self.fail(f"{self.named(key)} is {value!r}: {hint} {', '.join(known)}", key)
         return value
 
-    def flag(self, key: str, default: bool = False) -> bool:
+    def flag(self, key: str) -> bool | None:
         """true or false."""
-        value = self._take(key, bool, "true or false")
-        return default if value is None else bool(value)
+        value: bool | None = self._take(key, bool, "true or false")
+        return value
 
-    def number(self, key: str, default: int, least: int) -> int:
+    def number(self, key: str, least: int) -> int | None:
         """A whole number that is at least `least`."""
-        value = self._take(key, int, "a whole number")
-        if value is None:
-            return default
-        if isinstance(value, bool) or value < least:
-            self.fail(f"{self._named(key)} is a whole number of at least {least}", key)
-        return int(value)
+        value: int | None = self._take(key, int, "a whole number")
+        if value is not None and (isinstance(value, bool) or value < least):
+            self.fail(f"{self.named(key)} is a whole number of at least {least}", key)
+        return value
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; a single text is a list of one."""
-        value = self._data.get(key)
-        self._taken.append(key)
-        if value is None:
-            return ()
-        items = [value] if isinstance(value, str) else value
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts; a single text is a list of one, and an empty list is none."""
+        value = self._take(key, object, "")
+        items = [value] if isinstance(value, str) else [] if value is None else value
         if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
-            self.fail(f"{self._named(key)} is a text or a list of texts", key)
-        return tuple(items)
+            self.fail(f"{self.named(key)} is a text or a list of texts", key)
+        return tuple(items) or None
 
-    def data(self, key: str) -> JsonObject:
+    def table(self, key: str) -> JsonObject | None:
         """A table of free content."""
-        value = self._take(key, dict, "a table")
-        return dict(value or {})
+        value: JsonObject | None = self._take(key, dict, "a table")
+        return value
 
-    def given(self, keys: Iterable[str]) -> JsonObject:
+    def given(self, keys: Sequence[str]) -> JsonObject:
         """The values of those keys that are present; the caller checks them."""
         self._taken += keys
-        return {key: self._data[key] for key in keys if key in self._data}
-
-    def parsed(self, key: str, parse: Callable[[str], Any]) -> tuple[Any, ...]:
-        """A list of texts, each read by a function that raises `ValueError`."""
-        found = []
-        for text in self.texts(key):
-            try:
-                found.append(parse(text))
-            except ValueError as error:
-                self.fail(f"{self._named(key)}: {error}", key)
-        return tuple(found)
+        return {key: self.data[key] for key in keys if key in self.data}
 
     def section(self, key: str) -> Section | None:
         """A table inside this one."""
-        value = self._take(key, dict, "a table")
-        return None if value is None else Section(self._document, (*self.path, key), value)
+        value = self.table(key)
+        return None if value is None else self._inner(value, key)
 
     def named_sections(self, key: str) -> Iterator[tuple[str, Section]]:
         """`[key.NAME]` for each name."""
         group = self.section(key)
-        for name in group._data if group else ():
+        for name in group.data if group else ():
             inner = group.section(name) if group else None
             if inner is not None:
                 yield name, inner
 
     def list_of_sections(self, key: str) -> list[Section]:
         """`[[key]]`, or a list of inline tables."""
-        value = self._take(key, list, "a list of tables")
-        entries = value or []
+        entries = self._take(key, list, "a list of tables") or []
         if not all(isinstance(entry, dict) for entry in entries):
-            self.fail(f"{self._named(key)} is a list of tables: write [[{_dotted(self.path)}.{key}]]", key)
-        return [Section(self._document, (*self.path, key, place), entry) for place, entry in enumerate(entries)]
+            self.fail(f"{self.named(key)} is a list of tables: write [[{_dotted(self.path)}.{key}]]", key)
+        return [self._inner(entry, key, place) for place, entry in enumerate(entries)]
 
     def finish(self) -> None:
         """Refuse the first key that was not read."""
-        for key in self._data:
+        for key in self.data:
             if key not in self._taken:
-                self.fail(f"unknown key {key!r} in {self._title()}{_nearest(key, self._taken)}", key)
+                near = get_close_matches(key, self._taken, n=1)
+                hint = f': did you mean "{near[0]}"?' if near else f" (known: {', '.join(sorted(self._taken))})"
+                self.fail(f"unknown key {key!r} in {self._title()}{hint}", key)
+
+    def named(self, key: str) -> str:
+        """A key as messages name it."""
+        return f"{key!r} in {self._title()}"
+
+    def _inner(self, data: JsonObject, *path: str | int) -> Section:
+        return Section(self._name, self.text_of_file, (*self.path, *path), data)
 
     def _take(self, key: str, kind: type, words: str) -> Any:
         self._taken.append(key)
-        value = self._data.get(key)
+        value = self.data.get(key)
         if value is not None and not isinstance(value, kind):
-            self.fail(f"{self._named(key)} is {words}, not {_shown(value)}", key)
+            shown = repr(value)
+            shown = shown if len(shown) <= 40 else shown[:39] + "…"
+            self.fail(f"{self.named(key)} is {words}, not {shown}", key)
         return value
 
     def _title(self) -> str:
         return f"[{_dotted(self.path)}]" if self.path else "the file"
 
-    def _named(self, key: str) -> str:
-        return f"{key!r} in {self._title()}"
-
 
 def _dotted(path: KeyPath) -> str:
     return ".".join(str(part) for part in path if not isinstance(part, int))
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f': did you mean "{near[0]}"?' if near else f" (known: {', '.join(sorted(known))})"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"

@@ -14,8 +14,8 @@ from typing import BinaryIO, Literal
 from driftline.core import JsonObject, Location, ObjectPath, PartWriter, exact_loads, read_pieces, remove
 from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
-from driftline.pipeline._declare.declaration import TableFlow, reshaped, shapes_of
-from driftline.pipeline._declare.snapshots import Snapshot, age_of
+from driftline.pipeline._declare.declaration import TableFlow
+from driftline.pipeline._declare.snapshots import Snapshot, age_of, reshaped, shapes_of
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
 from driftline.sources import header_of

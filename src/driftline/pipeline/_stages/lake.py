@@ -24,8 +24,8 @@ from driftline.lake import (
     plan_loads,
     reload,
 )
-from driftline.pipeline._declare.declaration import Shape, StateTarget, reshaped
-from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_day, start_of_day
+from driftline.pipeline._declare.declaration import StateTarget
+from driftline.pipeline._declare.snapshots import Shape, Snapshot, end_of_day, parse_day, reshaped, start_of_day
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from driftline.core import JsonObject, Location
 from driftline.lake import Lake, LoadHistory, load_history, registered
-from driftline.pipeline._declare.declaration import Pipeline, Shape, TableFlow, shapes_of
-from driftline.pipeline._declare.snapshots import Snapshot, fill
+from driftline.pipeline._declare.declaration import Pipeline, TableFlow
+from driftline.pipeline._declare.snapshots import Shape, Snapshot, fill, shapes_of
 from driftline.sources import header_of
 from driftline.tables import TableOptions, check_options
 
