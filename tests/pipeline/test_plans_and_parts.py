@@ -11,8 +11,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import OptionError
 from driftline.pipeline import load
-from driftline.pipeline._run.dry_run import dry_run
-from driftline.pipeline._run.run import Selection
+from driftline.pipeline._run.run import Selection, dry_run
 from support.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
 
 pytestmark = pytest.mark.histories

@@ -270,8 +270,8 @@ def test_a_source_that_does_not_hold_still_is_noticed(what: str, tmp_path: Path,
     victim = tmp_path / "data/orders-2026-03-03.csv"
     original = running.PipelineRun._context
 
-    def meddling(self, stage, tracker):
-        context = original(self, stage, tracker)
+    def meddling(self, stage):
+        context = original(self, stage)
         if stage.name == "orders/2026-03-03/diff":
             status = victim.stat()
             if what == "disappears":

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
         load as load,
         template_for as template_for,
     )
-    from driftline.pipeline._run.dry_run import (
-        PlannedStage as PlannedStage,
-        dry_run as dry_run,
-        plan_lines as plan_lines,
-    )
     from driftline.pipeline._run.notify import notify as notify
     from driftline.pipeline._run.records import RecordStore as RecordStore, RunRecord as RunRecord, StageRun as StageRun
     from driftline.pipeline._run.report import (
@@ -39,9 +34,12 @@ if TYPE_CHECKING:
         run_report as run_report,
     )
     from driftline.pipeline._run.run import (
+        PlannedStage as PlannedStage,
         Selection as Selection,
+        dry_run as dry_run,
         failed_before_start as failed_before_start,
         failed_stages as failed_stages,
+        plan_lines as plan_lines,
         run_pipeline as run_pipeline,
     )
     from driftline.pipeline._stages.graph import stage_graph as stage_graph, state_directory as state_directory

@@ -6,7 +6,7 @@ The page of `pipeline report` and the console show the same record.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from driftline.core import JsonObject
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline
-from driftline.pipeline._run.records import RecordStore
+from driftline.pipeline._run.records import JudgedLimit, RecordStore
 from driftline.pipeline._stages.graph import state_directory
 from driftline.sinks import page_bytes
 
@@ -55,17 +55,6 @@ class ReportStage:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportLimit:
-    """A limit with what was measured."""
-
-    stage: str
-    level: str
-    text: str
-    words: str
-    exceeded: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PastRun:
     """One of the last runs: how it ended, how long it took, and what each table's comparisons that it did counted."""
 
@@ -88,7 +77,7 @@ class RunReport:
     engine: str
     result: str
     stages: tuple[ReportStage, ...]
-    limits: tuple[ReportLimit, ...]
+    limits: tuple[JudgedLimit, ...]
     runs: tuple[PastRun, ...]
     versions: Mapping[str, str]
 
@@ -98,12 +87,12 @@ class RunReport:
         return [stage for stage in self.stages if stage.column >= 0]
 
     @property
-    def graph(self) -> Graph:
-        """The stages as a drawing."""
-        return Graph.of(self.shown_stages)
+    def graph(self) -> JsonObject:
+        """The stages as a drawing: boxes and arrows with their coordinates."""
+        return _graph(self.shown_stages)
 
     @property
-    def charts(self) -> list[Chart]:
+    def charts(self) -> list[JsonObject]:
         """The last runs as bars: how long they took, then what changed in each table."""
         return list(_charts(self))
 
@@ -126,18 +115,13 @@ def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
     store = RecordStore(state_directory(pipeline))
     run = _find(store, pipeline, run_id)
     earlier = [record for _, record in store.runs() if record is not None and record["run_id"] <= run["run_id"]]
+    own = ("pipeline", "run_id", "started_at", "seconds", "engine", "result", "versions")
     return RunReport(
-        pipeline=run["pipeline"],
+        **{name: run[name] for name in own},
         file=pipeline.file.name,
-        run_id=run["run_id"],
-        started_at=run["started_at"],
-        seconds=run["seconds"],
-        engine=run["engine"],
-        result=run["result"],
         stages=_stages(run["stages"]),
-        limits=tuple(ReportLimit(**limit) for limit in run.get("limits", ())),
+        limits=tuple(JudgedLimit(**limit) for limit in run.get("limits", ())),
         runs=tuple(_past(record) for record in reversed(earlier[:TREND_RUNS])),
-        versions=run["versions"],
     )
 
 
@@ -179,32 +163,25 @@ def _stages(stages: Sequence[Run]) -> tuple[ReportStage, ...]:
 
 def _unfolded(stages: Sequence[Run]) -> list[Run]:
     """Without the stages of old snapshots in which nothing happened: a graph of a hundred days shows nothing."""
-    labels: dict[str, list[str]] = {}
+    labels: dict[str, dict[str, None]] = {}  # of each flow, in order
     for stage in stages:
         flow, label, *_ = stage["stage"].split("/")
-        if label not in labels.setdefault(flow, []):
-            labels[flow].append(label)
-    recent = {(flow, label) for flow, own in labels.items() for label in own[-NEWEST_LABELS:]}
-    return [
-        stage
-        for stage in stages
-        if stage["result"] not in ("kept", "skipped") or tuple(stage["stage"].split("/")[:2]) in recent
-    ]
+        labels.setdefault(flow, {})[label] = None
+    recent = {(flow, label) for flow, own in labels.items() for label in list(own)[-NEWEST_LABELS:]}
+    quiet = ("kept", "skipped")
+    return [each for each in stages if each["result"] not in quiet or tuple(each["stage"].split("/")[:2]) in recent]
 
 
 def _stage(stage: Run, column: int, row: int) -> ReportStage:
     flow, label, *_ = stage["stage"].split("/")
     outputs = {output["role"]: output["path"] for output in reversed(stage["outputs"])}
     return ReportStage(
+        **{name: stage[name] for name in ("result", "seconds", "problem", "why")},
         name=stage["stage"],
         flow=flow,
         label=label,
         step=stage["stage"].rpartition("/")[2],
-        result=stage["result"],
-        seconds=stage["seconds"],
         counts=stage["counts"] or {},
-        problem=stage["problem"],
-        why=stage["why"],
         notes=tuple(stage["notes"]),
         needs=tuple(stage.get("needs", ())),
         inputs=tuple(entry["path"] for entry in stage["inputs"]),
@@ -248,25 +225,19 @@ def _behind(stages: Sequence[Run]) -> dict[str, int]:
 
 
 def _past(run: Run) -> PastRun:
-    return PastRun(run["run_id"], run["started_at"], run["result"], run["seconds"], _changes(run["stages"]))
-
-
-def _changes(stages: Iterable[Run]) -> dict[str, dict[str, int]]:
-    """What the comparisons of each table counted, those that were done in this run."""
+    """A run with what its comparisons of each table counted, those that were done in it."""
     found: dict[str, dict[str, int]] = {}
-    for stage in stages:
+    for stage in run["stages"]:
         if stage["result"] == "done" and stage["counts"] and "added" in stage["counts"]:
             sums = found.setdefault(stage["stage"].partition("/")[0], dict.fromkeys(_CHANGES, 0))
             for name in _CHANGES:
                 sums[name] += stage["counts"][name]
-    return found
+    return PastRun(run["run_id"], run["started_at"], run["result"], run["seconds"], found)
 
 
 # One self-contained page: the graph as SVG, limits, trends, stages with links.
-BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
+_BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
-# The width of a character as a share of the font's size, in the widest of the fonts that pages commonly get.
-_NARROW, _MIDDLE, _WIDE, _OTHER = 0.36, 0.5, 1.0, 0.65
 _BOLD, _MOST_CHARACTERS = 1.12, 60
 _CHART_WIDTH, _CHART_HEIGHT, _MOST_BARS = 420, 64, 30
 _STACKED = ("changed", "added", "removed")
@@ -287,113 +258,73 @@ def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A stage in the drawing, and the three lines that it says."""
-
-    stage: ReportStage
-    x: int
-    y: int
-    width: int
-    lines: tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """Boxes and arrows in the coordinates of a drawing."""
-
-    width: int
-    height: int
-    boxes: tuple[Box, ...]
-    arrows: tuple[str, ...]
-
-    @classmethod
-    def of(cls, stages: list[ReportStage]) -> Graph:
-        """Lay the stages out by their columns and rows; a column is as wide as the words of its boxes."""
-        lines = {stage.name: _lines(stage) for stage in stages}
-        widths: dict[int, int] = {}
-        for stage in stages:
-            widths[stage.column] = max(widths.get(stage.column, _LEAST_WIDTH), _box_width(lines[stage.name]))
-        lefts = {column: _left(column, widths) for column in widths}
-        boxes = {
-            stage.name: Box(
-                stage,
-                lefts[stage.column],
-                _MARGIN + stage.row * (BOX_HEIGHT + _GAP_Y),
-                widths[stage.column],
-                lines[stage.name],
-            )
-            for stage in stages
+def _graph(stages: list[ReportStage]) -> JsonObject:
+    """Lay the stages out by their columns and rows; a column is as wide as the words of its boxes."""
+    lines = {stage.name: _lines(stage) for stage in stages}
+    widths: dict[int, int] = {}
+    for stage in stages:
+        widths[stage.column] = max(widths.get(stage.column, _LEAST_WIDTH), _box_width(*lines[stage.name]))
+    boxes: dict[str, JsonObject] = {
+        stage.name: {
+            "stage": stage,
+            "x": _MARGIN + sum(widths.get(before, _LEAST_WIDTH) + _GAP_X for before in range(stage.column)),
+            "y": _MARGIN + stage.row * (_BOX_HEIGHT + _GAP_Y),
+            "width": widths[stage.column],
+            "lines": lines[stage.name],
         }
-        arrows = [_arrow(boxes[need], boxes[stage.name]) for stage in stages for need in stage.needs if need in boxes]
-        width = max((box.x + box.width for box in boxes.values()), default=0) + _MARGIN
-        height = max((box.y for box in boxes.values()), default=0) + BOX_HEIGHT + _MARGIN
-        return cls(width, height, tuple(boxes.values()), tuple(arrows))
+        for stage in stages
+    }
+    return {
+        "width": max((box["x"] + box["width"] for box in boxes.values()), default=0) + _MARGIN,
+        "height": max((box["y"] for box in boxes.values()), default=0) + _BOX_HEIGHT + _MARGIN,
+        "boxes": list(boxes.values()),
+        "arrows": [_arrow(boxes[need], boxes[each.name]) for each in stages for need in each.needs if need in boxes],
+    }
 
 
-def _lines(stage: ReportStage) -> tuple[str, str, str]:
+def _lines(stage: ReportStage) -> list[str]:
+    """The three lines of a box."""
     took = f" {stage.seconds:.1f} s" if stage.result == "done" else ""
     happened = f"{stage.result}{took}" + (f" · {stage.words}" if stage.words else "")
-    name, step, last = (_cut(text) for text in (stage.flow, f"{stage.label} {stage.step}", happened))
-    return name, step, last
+    lines = (stage.flow, f"{stage.label} {stage.step}", happened)
+    return [text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…" for text in lines]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
-
-
-def _box_width(lines: tuple[str, str, str]) -> int:
-    name, step, last = lines
-    return round(max(_text_width(name, 12) * _BOLD, _text_width(step, 12), _text_width(last, 11))) + 2 * _INSET
-
-
-def _text_width(text: str, size: int) -> float:
-    """About how wide a text is; rather too wide than too narrow."""
-    return size * sum(map(_share, text))
+def _box_width(name: str, step: str, last: str) -> int:
+    """About how wide the lines of a box are; rather too wide than too narrow."""
+    widths = [size * sum(map(_share, text)) for size, text in ((12 * _BOLD, name), (12, step), (11, last))]
+    return round(max(widths)) + 2 * _INSET
 
 
 def _share(character: str) -> float:
+    """The width of a character as a share of the font's size, in the widest of the fonts that pages commonly get."""
     if character in " .,:;|!'ijl·":
-        return _NARROW
+        return 0.36
     if character in "frt()[]/-":
-        return _MIDDLE
+        return 0.5
     if character in "mwMWQO@%+~→…" or ord(character) >= 0x1100:
-        return _WIDE
-    return 0.78 if character.isupper() else _OTHER
+        return 1.0
+    return 0.78 if character.isupper() else 0.65
 
 
-def _left(column: int, widths: dict[int, int]) -> int:
-    return _MARGIN + sum(widths.get(before, _LEAST_WIDTH) + _GAP_X for before in range(column))
-
-
-def _arrow(start: Box, end: Box) -> str:
-    x, y = start.x + start.width, start.y + BOX_HEIGHT // 2
-    to_x, to_y = end.x - 5, end.y + BOX_HEIGHT // 2
+def _arrow(start: JsonObject, end: JsonObject) -> str:
+    x, y = start["x"] + start["width"], start["y"] + _BOX_HEIGHT // 2
+    to_x, to_y = end["x"] - 5, end["y"] + _BOX_HEIGHT // 2
     middle = _GAP_X // 2
     return f"M{x} {y} C{x + middle} {y} {to_x - middle} {to_y} {to_x} {to_y}"
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Bars over the last runs; each bar is a stack of parts with a class, a height and where it begins."""
-
-    title: str
-    latest: str
-    bars: tuple[tuple[float, float, str, tuple[tuple[str, float, float], ...]], ...]
-    width: int = _CHART_WIDTH
-    height: int = _CHART_HEIGHT
-
-
-def _charts(report: RunReport) -> Iterator[Chart]:
+def _charts(report: RunReport) -> Iterator[JsonObject]:
     """How long the runs took, then what changed in each table."""
-    yield _chart("seconds", report.runs, [{run.result: run.seconds} for run in report.runs], f"{report.seconds:.1f} s")
-    flows = list(dict.fromkeys(name for run in report.runs for name in run.changes))
-    for flow in flows:
-        stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in report.runs]
-        yield _chart(flow, report.runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes")
+    runs = report.runs
+    yield _chart("seconds", runs, [{run.result: run.seconds} for run in runs], f"{report.seconds:.1f} s")
+    for flow in dict.fromkeys(name for run in runs for name in run.changes):
+        stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in runs]
+        yield _chart(flow, runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes")
 
 
-def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]], latest: str) -> Chart:
+def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]], latest: str) -> JsonObject:
+    """Bars over the last runs; each is a stack of parts with a class, a height and where it begins."""
     most = max((sum(stack.values()) for stack in stacks), default=0) or 1
     step = _CHART_WIDTH / max(_MOST_BARS, len(runs))
     bars = []
@@ -405,8 +336,8 @@ def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]]
             parts.append((kind, round(top, 2), round(tall, 2)))
         words = ", ".join(f"{value:,.10g} {kind}" for kind, value in stack.items() if value) or "nothing"
         hint = f"{run.started_at[:16].replace('T', ' ')}: {words}"
-        bars.append((round(place * step, 2), round(step * 0.8, 2), hint, tuple(parts)))
-    return Chart(title, latest, tuple(bars))
+        bars.append((round(place * step, 2), round(step * 0.8, 2), hint, parts))
+    return {"title": title, "latest": latest, "bars": bars, "width": _CHART_WIDTH, "height": _CHART_HEIGHT}
 
 
 def _link(pipeline: Pipeline, path: str, target: Path) -> str | None:

@@ -6,8 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -17,6 +17,7 @@ from typing import Any
 
 from driftline.core import (
     AGE,
+    JsonObject,
     Location,
     ObjectPath,
     Threshold,
@@ -24,6 +25,7 @@ from driftline.core import (
     explain_os_error,
     file_lock,
     io_errors,
+    no_progress,
     shared_location,
 )
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError
@@ -40,7 +42,6 @@ from driftline.pipeline._run.records import (
 )
 from driftline.pipeline._stages.graph import stage_graph, state_directory
 from driftline.pipeline._stages.outputs import (
-    FileFingerprint,
     FingerprintCache,
     Outputs,
     files_below,
@@ -72,20 +73,22 @@ def run_pipeline(
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
     started, clock = timestamp(), time.monotonic()
-    with locked(pipeline, wait_seconds) as check_lock, _engine(pipeline, engine, master) as run_engine:
+    opened = RunEngine(
+        engine or pipeline.engine, master or pipeline.master, memory=pipeline.memory, parallel=pipeline.parallel
+    )
+    with locked(pipeline, wait_seconds) as check_lock, closing(opened) as run_engine:
         run = PipelineRun(
             pipeline,
             stage_graph(pipeline),
             run_engine,
             tracker or Tracker(),
-            ignore_thresholds=ignore_thresholds,
-            thorough=thorough,
-            full_refresh=full_refresh,
-            selection=selection,
-            on_stage=on_stage,
-            check_lock=check_lock,
+            selection or Selection(),
+            full_refresh,
+            ignore_thresholds,
+            thorough,
+            on_stage,
+            check_lock,
         )
-        run.selection.check(run.stages, full_refresh=full_refresh)
         run.run()
         record = RunRecord(
             new_run_id(),
@@ -139,20 +142,6 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
         yield check
 
 
-@contextmanager
-def _engine(pipeline: Pipeline, engine: str | None, master: str | None) -> Iterator[RunEngine]:
-    run_engine = RunEngine(
-        engine or pipeline.engine,
-        master or pipeline.master,
-        memory=pipeline.memory,
-        parallel=pipeline.parallel,
-    )
-    try:
-        yield run_engine
-    finally:
-        run_engine.close()
-
-
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """What is known of a stage before it runs: its record, what it rests on, and why it has to run, if it has to."""
@@ -163,40 +152,29 @@ class Freshness:
     why: str | None
 
 
+@dataclass(eq=False)
 class PipelineRun:
-    """One run under the pipeline's lock."""
+    """One run, under the pipeline's lock; a dry run looks at the stages only."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        stages: list[Stage],
-        engine: RunEngine,
-        tracker: Tracker,
-        *,
-        ignore_thresholds: bool = False,
-        thorough: bool = False,
-        full_refresh: bool = False,
-        selection: Selection | None = None,
-        on_stage: StageListener = lambda done: None,
-        check_lock: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.pipeline = pipeline
-        self.stages = stages
-        self.engine = engine
-        self.tracker = tracker
-        self.state = state_directory(pipeline)
+    pipeline: Pipeline
+    stages: list[Stage]
+    engine: RunEngine
+    tracker: Tracker
+    selection: Selection
+    full_refresh: bool
+    ignore_thresholds: bool = False
+    thorough: bool = False
+    on_stage: StageListener = lambda done: None
+    check_lock: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.selection.check(self.stages, full_refresh=self.full_refresh)
+        self.state = state_directory(self.pipeline)
         self.store = RecordStore(self.state)
-        self.fingerprints = FingerprintCache(pipeline, self.state)
+        self.fingerprints = FingerprintCache(self.pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
         self._limits: dict[str, list[JudgedLimit]] = {}
         self._gating: set[str] = set()
-        self._judge = Judge(self.store)
-        self._ignore_thresholds = ignore_thresholds
-        self._thorough = thorough
-        self._full_refresh = full_refresh
-        self.selection = selection or Selection()
-        self._on_stage = on_stage
-        self._check_lock = check_lock
 
     def run(self) -> None:
         """Every stage once; what fails takes down only what needs it."""
@@ -255,12 +233,9 @@ class PipelineRun:
                     words = f"needs {results[result]}, which is not selected and not fresh"
                     return StageRun(stage.name, "blocked", problem=words)
                 return StageRun(stage.name, become, problem=f"needs {results[result]}")
-        if any(self._is_over(need) for need in needs):
+        if not self.ignore_thresholds and self._gating.intersection(needs):
             return StageRun(stage.name, "gated", problem="a threshold was exceeded")
         return None
-
-    def _is_over(self, name: str) -> bool:
-        return not self._ignore_thresholds and name in self._gating
 
     @property
     def limits(self) -> tuple[JudgedLimit, ...]:
@@ -274,36 +249,31 @@ class PipelineRun:
 
     def _note(self, stage: Stage, run: StageRun) -> None:
         self.runs[stage.name] = run
-        verdicts = self._judge.verdicts(stage, run)
+        verdicts = self._verdicts(stage, run)
         self._limits[stage.name] = [judged for _, judged in verdicts]
         if any(judged.exceeded and judged.level == "fail" and limit.count != AGE for limit, judged in verdicts):
             self._gating.add(stage.name)  # old data are no wrong data: an age holds nothing back
-        self._on_stage(run)
+        self.on_stage(run)
 
     def _one(self, stage: Stage) -> StageRun:
-        started_at = timestamp()
-        return replace(self._tried(stage), started_at=started_at)
-
-    def _tried(self, stage: Stage) -> StageRun:
-        started = time.monotonic()
+        started_at, started = timestamp(), time.monotonic()
         try:
             self.tracker.check()
-            return self._done_or_kept(stage)
-        except Cancelled:
-            return StageRun(stage.name, "cancelled", time.monotonic() - started)
+            run = self._done_or_kept(stage, started)
         except Exception as error:  # noqa: BLE001 - whatever fails, the other stages go on
-            if self.tracker.cancelled:  # an engine that was ended in the middle of its work
-                return StageRun(stage.name, "cancelled", time.monotonic() - started)
-            return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error, stage))
+            if isinstance(error, Cancelled) or self.tracker.cancelled:  # or an engine was ended in its work
+                run = StageRun(stage.name, "cancelled")
+            else:
+                run = StageRun(stage.name, "failed", problem=_words(error, stage))
+        seconds = 0.0 if run.result == "skipped" else time.monotonic() - started
+        return replace(run, started_at=started_at, seconds=seconds)
 
-    def _done_or_kept(self, stage: Stage) -> StageRun:
-        started = time.monotonic()
-        tracker = self.tracker.branch(stage.name)
-        context = self._context(stage, tracker)
-        verdict = self._look(stage, context)
+    def _done_or_kept(self, stage: Stage, started: float) -> StageRun:
+        context = self._context(stage)
+        verdict = self.look(stage, context)
         if verdict.why is None:
             assert verdict.known is not None
-            return StageRun(stage.name, "kept", time.monotonic() - started, verdict.known.counts, record=verdict.known)
+            return StageRun(stage.name, "kept", counts=verdict.known.counts, record=verdict.known)
         if not self.selection.takes(stage):
             return StageRun(stage.name, "skipped", problem=f"not selected ({verdict.why})")
         self.store.forget_stage(stage.name)
@@ -312,40 +282,21 @@ class PipelineRun:
             for path in stage.sources:
                 for file in files_below(path):
                     self.fingerprints.check(file)
-            self._check_lock()
+            self.check_lock()
             outputs = context.outputs.commit()
         finally:
             context.outputs.discard()
         inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
-        seconds = round(time.monotonic() - started, 3)
-        record = StageRecord(
-            stage.name,
-            verdict.key,
-            dict(outcome.counts),
-            dict(outcome.facts),
-            inputs,
-            outputs,
-            seconds,
-            timestamp(),
-            verdict.basis,
-        )
-        self._check_lock()
+        seconds, counts = round(time.monotonic() - started, 3), dict(outcome.counts)
+        made = (stage.name, verdict.key, counts, dict(outcome.facts), inputs, outputs)
+        record = StageRecord(*made, seconds, timestamp(), verdict.basis)
+        self.check_lock()
         self.store.keep_stage(record)
-        return StageRun(
-            stage.name,
-            "done",
-            time.monotonic() - started,
-            record.counts,
-            record=record,
-            why=verdict.why,
-            notes=tuple(outcome.notes),
-        )
+        return StageRun(stage.name, "done", 0.0, counts, None, record, verdict.why, tuple(outcome.notes))
 
-    def look(self, stage: Stage) -> Freshness:
-        """Whether a stage would have to run, and why; the stages that it needs have been looked at."""
-        return self._look(stage, self._context(stage, self.tracker.branch(stage.name)))
-
-    def _look(self, stage: Stage, context: StageContext) -> Freshness:
+    def look(self, stage: Stage, context: StageContext | None = None) -> Freshness:
+        """Whether a stage has to run, and why; the stages that it needs have been looked at."""
+        context = context or self._context(stage)
         sources = {self.pipeline.shown(path): context.fingerprint_of(path) for path in stage.sources}
         basis = stage.basis(sources, {name: context.needed[name].digest for name in stage.needs})
         known = self.store.stage(stage.name)
@@ -357,33 +308,78 @@ class PipelineRun:
         """Why a stage has to run; None where what is there still holds."""
         if known is None:
             return "it has not been done"
-        if self._full_refresh and self.selection.takes(stage):
+        if self.full_refresh and self.selection.takes(stage):
             return "everything is to be done again"
         if known.key != stage.key(basis):
             return changed_basis(known.basis, basis)
         if not all(is_recorded(self.pipeline, role, place, known.outputs) for role, place in stage.outputs.items()):
             return "an output is declared elsewhere"
-        lost = missing_output(self.pipeline, known.outputs, thorough=self._thorough)
+        lost = missing_output(self.pipeline, known.outputs, thorough=self.thorough)
         if lost is not None:
             return f"{lost} is missing or was changed"
-        return (
-            None if stage.is_fresh(context, known.facts) else "the lake or registry no longer holds what it left there"
-        )
+        still_there = stage.is_fresh(context, known.facts)
+        return None if still_there else "the lake or registry no longer holds what it left there"
 
-    def bytes_of(self, stage: Stage) -> int:
-        """How much a stage reads."""
-        return _bytes_of(set(stage.sources))
-
-    def _context(self, stage: Stage, tracker: Tracker) -> StageContext:
-        sources = {path: self._fingerprints_of(path, tracker) for path in stage.sources}
+    def _context(self, stage: Stage) -> StageContext:
+        tracker = self.tracker.branch(stage.name)
+        sources = {
+            path: tuple(self.fingerprints.take(file, tracker) for file in files_below(path)) for path in stage.sources
+        }
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
         outputs = Outputs(self.pipeline, stage)
         return StageContext(
-            self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self._full_refresh
+            self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self.full_refresh
         )
 
-    def _fingerprints_of(self, path: Location, tracker: Tracker) -> tuple[FileFingerprint, ...]:
-        return tuple(self.fingerprints.take(file, tracker) for file in files_below(path))
+    # Limits that gate, limits that warn, usual counts, and the age of data (pipeline §5).
+    def _verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
+        """Every limit of a stage that can be judged, with what was measured."""
+        pairs = [*(("fail", limit) for limit in stage.gate), *(("warn", limit) for limit in stage.warn)]
+        if run.counts is None or run.record is None or not pairs:
+            return []
+        counts = dict(run.counts)
+        if any(limit.count == AGE for _, limit in pairs):
+            counts |= stage.measures()
+        found = []
+        for level, limit in pairs:
+            usual = self._usual_counts(stage.name, run.record.finished_at) if limit.of_usual else None
+            judged = limit if usual is None else limit.against(usual)
+            if judged is not None and (limit.count != AGE or AGE in counts):
+                words = judged.describe(counts)
+                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
+        return found
+
+    def _usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
+        """The medians of what the same step of the same table counted in runs that had ended well before.
+
+        Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
+        """
+        seen: dict[str, list[int]] = {}
+        for ended_at, counted in self._history:
+            for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
+                if other != stage and _kind_of(other) == _kind_of(stage):
+                    for name, value in counts.items():
+                        seen.setdefault(name, []).append(value)
+        return {
+            name: Fraction(median(values[:USUAL_RUNS])) for name, values in seen.items() if len(values) >= LEAST_RUNS
+        }
+
+    @cached_property
+    def _history(self) -> list[tuple[datetime, list[tuple[str, Mapping[str, int]]]]]:
+        """What stages counted in runs that ended well, newest first, with when the runs ended."""
+        found = []
+        for _, record in self.store.runs():
+            if record is not None and record["result"] == "done":
+                end = datetime.fromisoformat(record["started_at"]) + timedelta(seconds=record["seconds"])
+                done = [each for each in reversed(record["stages"]) if each["result"] == "done"]
+                found.append((end, [(each["stage"], each["counts"]) for each in done]))
+        return found
+
+
+def _kind_of(stage: str) -> tuple[str, str]:
+    """The table and the step of a stage, whichever snapshot it is for."""
+    flow, *_, step = stage.split("/")
+    return flow, step
 
 
 def largest_flows_first(stages: list[Stage]) -> list[Stage]:
@@ -472,70 +468,98 @@ def failed_stages(last_run: dict[str, object] | None) -> frozenset[str]:
     return frozenset(entry["stage"] for entry in entries if entry["result"] in _NOT_DONE)
 
 
-# Limits that gate, limits that warn, usual counts, and the age of data (pipeline §5).
-class Judge:
-    """Compares counts with limits, and with the history of earlier runs where a limit needs it."""
+# What a run would do, and why: for every stage run or keep, the reason, how much, how long (pipeline §3).
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage of a plan; `seconds` is what it took before, or what stages of its kind did."""
 
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
+    stage: str
+    plan: str
+    why: str
+    needs: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    bytes: int
+    seconds: float | None
+    delivers: tuple[str, ...] = ()  # what it writes outside of the state directory
 
-    def verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
-        """Every limit of a stage that can be judged, with what was measured."""
-        levels = (("fail", stage.gate), ("warn", stage.warn))
-        pairs = [(level, limit) for level, limits in levels for limit in limits]
-        if run.counts is None or run.record is None or not pairs:
-            return []
-        counts = dict(run.counts)
-        if any(limit.count == AGE for _, limit in pairs):
-            counts |= stage.measures()
-            pairs = [(level, limit) for level, limit in pairs if limit.count != AGE or AGE in counts]
-        found = []
-        for level, limit in pairs:
-            judged = self._with_history(limit, stage, run.record.finished_at)
-            if judged is not None:
-                words = judged.describe(counts)
-                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
-        return found
-
-    def _with_history(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
-        return limit.against(self.usual_counts(stage.name, until)) if limit.of_usual else limit
-
-    def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
-        """The medians of what the same step of the same table counted in runs that had ended well before.
-
-        Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
-        """
-        seen: dict[str, list[int]] = {}
-        for ended_at, counted in self._history:
-            for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
-                if other != stage and kind_of(other) == kind_of(stage):
-                    for name, value in counts.items():
-                        seen.setdefault(name, []).append(value)
-        return {
-            name: Fraction(median(values[:USUAL_RUNS])) for name, values in seen.items() if len(values) >= LEAST_RUNS
-        }
-
-    @cached_property
-    def _history(self) -> list[tuple[datetime, list[tuple[str, Mapping[str, int]]]]]:
-        """What stages counted in runs that ended well, newest first, with when the runs ended."""
-        return [(_end_of(record), list(_counted(record))) for _, record in self._store.runs() if _ended_well(record)]
+    def to_dict(self) -> JsonObject:
+        """The stage as plain data."""
+        plain = asdict(self)
+        del plain["delivers"]
+        return {**plain, "expectedSeconds": plain.pop("seconds")}
 
 
-def kind_of(stage: str) -> tuple[str, str]:
-    """The table and the step of a stage, whichever snapshot it is for."""
-    flow, *_, step = stage.split("/")
-    return flow, step
+def dry_run(
+    pipeline: Pipeline,
+    selection: Selection | None = None,
+    *,
+    full_refresh: bool = False,
+    tracker: Tracker | None = None,
+) -> list[PlannedStage]:
+    """The plan of a run that would start now; sources that changed are read, and nothing is written."""
+    stages = stage_graph(pipeline)
+    engine = RunEngine("auto", None, memory=pipeline.memory, parallel=pipeline.parallel)
+    run = PipelineRun(pipeline, stages, engine, tracker or no_progress(), selection or Selection(), full_refresh)
+    usual = _usual_seconds(run)
+    return [_planned(run, stage, usual) for stage in stages]
 
 
-def _ended_well(record: Mapping[str, Any] | None) -> bool:
-    return record is not None and record["result"] == "done"
+def _planned(run: PipelineRun, stage: Stage, usual: Mapping[str, float]) -> PlannedStage:
+    plan, why = _verdict(run, stage)
+    places, shown = stage.outputs.values(), run.pipeline.shown
+    return PlannedStage(
+        stage.name,
+        plan,
+        why,
+        stage.needs,
+        tuple(map(shown, stage.sources)),
+        tuple(map(shown, places)),
+        _bytes_of(set(stage.sources)),
+        usual.get(stage.name, usual.get(stage.step)) if plan == "run" else None,
+        tuple(shown(path) for path in places if run.state not in tuple(path.parents)),
+    )
 
 
-def _end_of(record: Any) -> datetime:
-    return datetime.fromisoformat(record["started_at"]) + timedelta(seconds=record["seconds"])
+def _verdict(run: PipelineRun, stage: Stage) -> tuple[str, str]:
+    """Run, keep or skip; a stage behind one that runs is planned to run, though it may find nothing new."""
+    ahead = [need for need in stage.needs if run.runs[need].result != "kept"]
+    if ahead:
+        result, why = run.runs[ahead[0]].result, f"{ahead[0]} comes before it"
+        plan = "skip" if result == "skipped" or not run.selection.takes(stage) else "run"
+        run.runs[stage.name] = StageRun(stage.name, "skipped" if plan == "skip" else "done")
+        return plan, why
+    try:
+        verdict = run.look(stage)
+    except DriftlineError as error:  # what a run would fail with is worth knowing before it
+        run.runs[stage.name] = StageRun(stage.name, "done")
+        return "fail", f"{error.code}: {error.message}"
+    if verdict.why is None:
+        run.runs[stage.name] = StageRun(stage.name, "kept", record=verdict.known)
+        return "keep", "nothing changed"
+    chosen = run.selection.takes(stage)
+    run.runs[stage.name] = StageRun(stage.name, "done" if chosen else "skipped")
+    return ("run", verdict.why) if chosen else ("skip", f"not selected ({verdict.why})")
 
 
-def _counted(record: Any) -> Iterator[tuple[str, Mapping[str, int]]]:
-    for stage in reversed(record["stages"]):
-        if stage["result"] == "done":
-            yield stage["stage"], stage["counts"]
+def _usual_seconds(run: PipelineRun) -> dict[str, float]:
+    """Seconds by name of stage, and by kind of step for stages that were never done."""
+    known = {stage.name: kept.seconds for stage in run.stages if (kept := run.store.stage(stage.name)) is not None}
+    kinds: dict[str, list[float]] = {}
+    for name, seconds in known.items():
+        kinds.setdefault(name.rpartition("/")[2], []).append(seconds)
+    return {**{kind: round(median(times), 3) for kind, times in kinds.items()}, **known}
+
+
+def plan_lines(plan: list[PlannedStage]) -> Iterator[str]:
+    """The plan as text: one line a stage, and the sum."""
+    width = max((len(stage.stage) for stage in plan), default=0)
+    for stage in plan:
+        target = ", ".join(stage.delivers) or ("the lake" if stage.stage.endswith("/deltas") else "")
+        words = f"{stage.plan:<4}  {stage.stage:<{width}}  {stage.why}" + (f" -> {target}" if target else "")
+        yield words.rstrip()
+    to_run = [stage for stage in plan if stage.plan == "run"]
+    seconds = sum(stage.seconds or 0 for stage in to_run)
+    size = sum(stage.bytes for stage in to_run) / 1e6
+    about = f", about {seconds:,.1f} s by earlier runs" if seconds else ""
+    yield f"{len(to_run)} of {len(plan)} stages would run, reading {size:,.1f} MB{about}"
