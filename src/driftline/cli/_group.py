@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from driftline.core import EngineName, use_spark_settings
+from driftline.core import EngineName, load_function, use_spark_settings
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,88 +23,76 @@ Function = Callable[..., Any]  # what click makes a command of; its options are 
 _FILES = ("FILE", "DIR", "PATH")
 
 
-# name -> (module:attribute, short help); in the order of the help page
+# name -> (module:attribute below `_commands`, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
-    "diff": (
-        "driftline.cli._commands.tables:diff",
-        "Find what changed between two tables, databases or revisions.",
-    ),
-    "patch": ("driftline.cli._commands.tables:patch", "Apply the events of a diff to a table."),
-    "merge": ("driftline.cli._commands.tables:merge", "Merge two changed versions of a table."),
-    "compare": ("driftline.cli._commands.compare:compare", "Decide whether two JSON payloads are equivalent."),
-    "payloads": ("driftline.cli._commands.payloads:payloads", "Compare payloads: batches, captures, suggested rules."),
-    "changeset": ("driftline.cli._commands.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
-    "serve": ("driftline.cli._commands.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
-    "gateway": (
-        "driftline.cli._commands.gateway:gateway",
-        "Sync row deltas with a gateway: push, pull, make tokens.",
-    ),
-    "index": ("driftline.cli._commands.index:index", "Compare two builds of a code index; keep a registry of diffs."),
-    "lake": ("driftline.cli._commands.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
-    "pipeline": (
-        "driftline.cli._commands.pipeline:pipeline",
-        "Run a declared pipeline from snapshots to lake and changesets.",
-    ),
-    "check": ("driftline.cli._commands.pipeline:check", "Check many pairs of tables at once, by a file of pairs."),
-    "git": ("driftline.cli._commands.git:git", "Diff and merge databases and tables in Git."),
-    "ui": (
-        "driftline.cli._commands.serve:ui",
-        "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code.",
-    ),
-    "doctor": ("driftline.cli._commands.doctor:doctor", "Check this machine and say in words what is wrong."),
+    "diff": ("tables:diff", "Find what changed between two tables, databases or revisions."),
+    "patch": ("tables:patch", "Apply the events of a diff to a table."),
+    "merge": ("tables:merge", "Merge two changed versions of a table."),
+    "compare": ("compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "payloads": ("payloads:payloads", "Compare payloads: batches, captures, suggested rules."),
+    "changeset": ("changeset:changeset", "Read, combine, apply and make SQLite changesets."),
+    "serve": ("serve:serve", "Serve payload comparisons and row deltas over HTTP."),
+    "gateway": ("gateway:gateway", "Sync row deltas with a gateway: push, pull, make tokens."),
+    "index": ("index:index", "Compare two builds of a code index; keep a registry of diffs."),
+    "lake": ("lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
+    "pipeline": ("pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
+    "check": ("pipeline:check", "Check many pairs of tables at once, by a file of pairs."),
+    "git": ("git:git", "Diff and merge databases and tables in Git."),
+    "ui": ("serve:ui", "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."),
+    "doctor": ("doctor:doctor", "Check this machine and say in words what is wrong."),
 }
-
-
-@dataclass(frozen=True)
-class Alias:
-    """An older name of a command: what it is called now, and whether the older name stays for good."""
-
-    now: str
-    for_good: bool = False
-
-
 # Older names, also of commands inside groups; none of them is shown in help pages.
-ALIASES: dict[str, Alias] = {
-    "compare-batch": Alias("payloads batch", for_good=True),
-    "payloads compare": Alias("compare", for_good=True),
-    "gateway serve": Alias("serve", for_good=True),
-    "index diff compute": Alias("index diff", for_good=True),
-    "index diff list": Alias("index list", for_good=True),
-    "index diff show": Alias("index show", for_good=True),
-    "index diff prune": Alias("index prune", for_good=True),
-    "push": Alias("gateway push"),
-    "pull": Alias("gateway pull"),
-    "token": Alias("gateway token"),
+ALIASES: dict[str, str] = {
+    "compare-batch": "payloads batch",
+    "payloads compare": "compare",
+    "gateway serve": "serve",
+    "index diff compute": "index diff",
+    "index diff list": "index list",
+    "index diff show": "index show",
+    "index diff prune": "index prune",
+    "push": "gateway push",
+    "pull": "gateway pull",
+    "token": "gateway token",
 }
+LEAVING = ("push", "pull", "token")  # the others stay for good
 
 
 # What the first screen names; the others follow below "More".
 FIRST_COMMANDS = ("diff", "compare", "changeset", "pipeline", "ui")
 
 
-class GroupedCommand(click.Command):
+class Command(click.Command):
+    """A command whose examples and notes are in `examples.txt`, under its path."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples and notes."""
+        self.epilog = self.epilog or examples(ctx.command_path)
+        super().format_epilog(ctx, formatter)
+
+
+def examples(path: str) -> str:
+    """The section of a command in `examples.txt`."""
+    from importlib.resources import files
+
+    text = files("driftline.cli").joinpath("examples.txt").read_text("utf-8")
+    _, title, behind = text.partition(f"## {path.removeprefix('driftline ')}\n")
+    return f"\b\n{behind.partition('## ')[0]}".replace("\\b", "\b") if title else ""
+
+
+class GroupedCommand(Command):
     """A command with many options: help in sections, of which `--help` has the main options and `--help-all` every one.
 
     `sections` are titles with names of parameters; a parameter that no section names comes last. `brief` are the names
-    that `--help` shows, with `brief_epilog` below them.
+    that `--help` shows, with examples of their own.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        sections: dict[str, tuple[str, ...]],
-        brief: tuple[str, ...],
-        brief_epilog: str,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, sections: dict[str, tuple[str, ...]], brief: tuple[str, ...], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sections, self.brief, self.brief_epilog = sections, brief, brief_epilog
-        self.params.append(
-            click.Option(
-                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
-                help="Show every option.",
-            )
-        )  # fmt: skip
+        self.sections, self.brief = sections, brief
+        every = click.option(
+            "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show every option."
+        )
+        every(self)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by section."""
@@ -123,11 +109,8 @@ class GroupedCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples: some, or all."""
-        whole, self.epilog = self.epilog, self.epilog if _ALL in ctx.meta else self.brief_epilog
-        try:
-            super().format_epilog(ctx, formatter)
-        finally:
-            self.epilog = whole
+        self.epilog = examples(ctx.command_path + ("" if _ALL in ctx.meta else " (brief)"))
+        super().format_epilog(ctx, formatter)
 
 
 _ALL = "driftline.help_all"
@@ -147,39 +130,42 @@ def whole_help(context: click.Context) -> str:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on first use."""
+    """A group whose commands are listed in the order of their declaration, and may be imported on first use."""
+
+    command_class = Command
+    group_class = type  # groups inside are of this class
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = lazy or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Lazy commands in their declared order, then the eager ones."""
-        return [*self.lazy, *super().list_commands(ctx)]
+        """All commands in their declared order."""
+        return [*self.lazy, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = self.lazy[cmd_name][0].partition(":")
-        command = getattr(import_module(module), attribute)
+        command = load_function(f"driftline.cli._commands.{self.lazy[cmd_name][0]}")
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command table, from the declared short helps alone."""
+        """The command table; commands that are not imported yet are not imported for it."""
         rows = [(name, text) for name, (_, text) in self.lazy.items()]
-        for name in super().list_commands(ctx):
-            command = super().get_command(ctx, name)
-            if command is not None and not command.hidden:
-                rows.append((name, command.get_short_help_str(limit=80)))
-        first = [row for row in rows if row[0] in FIRST_COMMANDS] if self.lazy is COMMANDS else rows
-        with formatter.section("Commands"):
-            formatter.write_dl(first)
-        more = [row for row in rows if row not in first]
-        if more:
-            with formatter.section("More"):
-                formatter.write_dl(more)
+        room = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        rows += [(name, command.get_short_help_str(room)) for name, command in self.commands.items()]
+        first = [row for row in rows if row[0] in FIRST_COMMANDS] if self.lazy else rows
+        for title, listed in (("Commands", first), ("More", [row for row in rows if row not in first])):
+            if listed:
+                with formatter.section(title):
+                    formatter.write_dl(listed)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples and notes."""
+        self.epilog = examples(ctx.command_path)
+        super().format_epilog(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -196,12 +182,11 @@ class LazyGroup(click.Group):
 def current_names(words: list[str]) -> list[str]:
     """The words of a call with an older command name replaced; a name that will be removed is noted on stderr."""
     for length in range(min(3, len(words)), 0, -1):
-        alias = ALIASES.get(" ".join(words[:length]))
-        if alias is not None:
-            if not alias.for_good:
-                old = " ".join(words[:length])
-                click.echo(f'note: "driftline {old}" is now "driftline {alias.now}"; the old name will go', err=True)
-            return [*alias.now.split(), *words[length:]]
+        old = " ".join(words[:length])
+        if old in ALIASES:
+            if old in LEAVING:
+                click.echo(f'note: "driftline {old}" is now "driftline {ALIASES[old]}"; the old name will go', err=True)
+            return [*ALIASES[old].split(), *words[length:]]
     return words
 
 

@@ -12,21 +12,9 @@ from driftline.cli._outcome import run_and_exit
 from driftline.core import block_pandas
 from driftline.version import __version__
 
-_EPILOG = """\b
-Examples:
-  driftline diff old.csv new.csv --key id
-  driftline compare old.json new.json --schema api.yaml
-  driftline doctor
-
-Exit codes: 0 the same or done, 1 differences, 2 error, 130 cancelled.
-"""
-
 
 @click.group(
-    cls=LazyGroup,
-    lazy=COMMANDS,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="driftline")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function
+from driftline.cli._group import Command, Function
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
@@ -111,25 +111,7 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
     return Masker(masked, key) if masked else None
 
 
-_EPILOG = """\b
-Examples:
-  driftline compare old.json new.json
-  driftline compare old.json new.json --ignore '$..id' --key '$.items=sku' --tolerance '$..price=0.01'
-  driftline compare old.json new.json --schema api.yaml
-  driftline compare old.json new.json --schema api.yaml --root Invoice --format text
-  driftline compare old.json - --schema api.yaml --config engine.yaml < new.json
-  driftline compare old.json new.json --schema api.yaml --format junit -o report.xml
-
-OLD and NEW are JSON files (plain, .gz or .zst), or - for standard input. SCHEMA is an OpenAPI 3 schema or document,
-YAML or JSON, with x-migration-* extensions. PATH is a JSONPath of names, *, .. and indexes (--ignore also takes
-filters); what it says wins over the schema.
-
-Exit codes: 0 match, 1 mismatch, 2 error. Where time or depth ended a comparison, the output is the error response
-with what was found until then.
-"""
-
-
-@click.command(epilog=_EPILOG)
+@click.command(cls=Command)
 @click.argument("old")
 @click.argument("new")
 @click.option("--schema", metavar="FILE", help="The schema with its x-migration-* rules.  [default: all is strict]")

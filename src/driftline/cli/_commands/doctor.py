@@ -15,6 +15,7 @@ from typing import Literal
 
 import click
 
+from driftline.cli._group import Command
 from driftline.cli._outcome import ERROR, SAME
 from driftline.core import EXTRA_OF
 from driftline.errors import DriftlineError
@@ -36,14 +37,7 @@ class Finding:
     advice: str = ""
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  driftline doctor
-  driftline doctor --no-spark
-  driftline doctor --master spark://host:7077
-"""
-)
+@click.command(cls=Command)
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Start a Spark session and run a small job.")
 @click.option("--master", metavar="URL", help="Spark master or sc:// address. Default: this machine.")
 def doctor(spark: bool, master: str | None) -> int:

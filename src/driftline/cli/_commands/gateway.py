@@ -24,14 +24,7 @@ _TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.group(
-    cls=LazyGroup,
-    lazy={
-        "push": ("driftline.cli._commands.gateway:push", "Send row deltas to a gateway."),
-        "pull": ("driftline.cli._commands.gateway:pull", "Fetch row deltas from a gateway."),
-        "token": ("driftline.cli._commands.gateway:token", "Make tokens for a gateway and change its secrets."),
-    },
-)
+@click.group(cls=LazyGroup)
 def gateway() -> None:
     """Sync row deltas through a gateway (`driftline serve --gateway ID`): push, pull, make tokens."""
 
@@ -49,13 +42,7 @@ def _gateway_options(command: Function) -> Function:
     return command
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  driftline gateway push deltas.jsonl --gateway main --token-file token.txt
-  driftline lake changes … --format deltas | driftline gateway push - --gateway main
-"""
-)
+@gateway.command(short_help="Send row deltas to a gateway.")
 @click.argument("deltas", type=click.File("rb"))
 @_gateway_options
 @click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="Deltas of one push.")
@@ -75,14 +62,7 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     tell(record, f"{counted(accepted, 'delta')} accepted, {applied:,} of them new")
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  driftline gateway pull --gateway main --token-file token.txt > deltas.jsonl
-  driftline gateway pull --gateway main --token-file token.txt --cursor-file cursor.txt -o new.jsonl
-  driftline gateway pull --gateway main --token-file token.txt --cursor-file cursor.txt --snapshot > rows.jsonl
-"""
-)
+@gateway.command(short_help="Fetch row deltas from a gateway.")
 @_gateway_options
 @click.option("--since", default="0", show_default=True, help="Only deltas with a greater hlc.")
 @click.option("--cursor-file", type=click.Path(path_type=Path), help="Go on where the last pull with it ended.")
@@ -184,25 +164,12 @@ def _batches(deltas: Iterator[RowDelta], size: int) -> Iterator[list[RowDelta]]:
         yield group
 
 
-@click.group(
-    epilog="""\b
-Examples:
-  driftline gateway token rotate --secret-file secret.txt
-  driftline gateway token create --sub laptop --gateway main --secret-file secret.txt
-  driftline gateway token create --sub ops --gateway main --role admin --ttl 15m --secret-file secret.txt
-"""
-)
+@gateway.group(short_help="Make tokens for a gateway and change its secrets.")
 def token() -> None:
     """Make tokens for a sync gateway and change its secrets."""
 
 
-@token.command(
-    epilog="""\b
-Examples:
-  driftline gateway token create --sub laptop --gateway main --secret-file secret.txt
-  driftline gateway token create --sub ops --gateway main --role admin --ttl 15m --claim teams='["red"]'
-"""
-)
+@token.command()
 @click.option("--sub", required=True, help="The client's id.")
 @click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id.")
 @click.option(
@@ -241,13 +208,7 @@ def create(
         click.echo(sign(content, signing_secret(secret_file)))
 
 
-@token.command(
-    epilog="""\b
-Examples:
-  driftline gateway token rotate --secret-file secret.txt
-  driftline gateway token rotate --secret-file secret.txt --keep 0
-"""
-)
+@token.command()
 @click.option("--secret-file", required=True, type=click.Path(path_type=Path), help="The file the gateway reads.")
 @click.option("--keep", default=1, show_default=True, type=click.IntRange(0), help="Old secrets that stay valid.")
 def rotate(secret_file: Path, keep: int) -> None:

@@ -13,36 +13,86 @@ from pathlib import Path
 import click
 
 from driftline.cli._commands.tables import read_rules
+from driftline.cli._group import LazyGroup
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.core import is_sqlite_file, standard_output, write_all
 from driftline.errors import DriftlineError, OptionError
 
-_EPILOG = """\b
-Examples:
-  driftline git install
-  driftline git install --pattern '*.db' --pattern '*.sqlite'
-  git diff app.db
-
-A file that begins like an SQLite database is one; every other file is a table. A rules file has the key and rules of
-all tables, and sections such as [files."orders.csv"] for some. Rows in conflict are left in the file in both versions,
-between marker lines. A table that the rules do not fit is compared and merged by lines, as Git does.
-"""
 _DEFAULT_PATTERNS = ("*.db",)
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=LazyGroup)
 def git() -> None:
     """Diff and merge databases and tables in Git."""
 
 
-@git.command(
-    epilog="""\b
-Examples:
-  driftline git install
-  driftline git install --global
-  driftline git install --pattern '*.csv' --rules rules.toml
-"""
-)
+@git.command()
+@click.option("--rules", metavar="FILE", help="Key and rules for tables.")
+@click.argument("path")
+@click.argument("versions", nargs=-1)
+def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
+    """Show what changed between two versions of a file, for Git."""
+    if len(versions) < 6:
+        click.echo(f"* Unmerged path {path}")
+        return SAME
+    old, new = versions[0], versions[3]
+    # Git gives up altogether on a driver that fails.
+    try:
+        click.echo(f"--- a/{path}\n+++ b/{versions[6] if len(versions) > 6 else path}")
+        _show(old, new, path, rules)
+        sys.stdout.flush()
+    except DriftlineError as error:
+        click.echo(f"! driftline cannot compare these: {error.message}")
+    except BrokenPipeError:  # the pager was left early
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return SAME
+
+
+def _show(old: str, new: str, path: str, rules: str | None) -> None:
+    from driftline.changesets import diff_lines, is_empty
+
+    sides = [side for side in (old, new) if not is_empty(side)]
+    if sides and all(map(is_sqlite_file, sides)):
+        for line in diff_lines(old, new):
+            click.echo(line)
+    elif any(map(is_sqlite_file, sides)):
+        click.echo("! one version is a database, the other is not")
+    elif len(sides) < 2:
+        _show_text(old, new)
+    else:
+        try:
+            shown = _table_diff(old, new, path, rules)
+        except DriftlineError as error:
+            click.echo(f"! by lines, because driftline cannot compare these as tables: {error.message}")
+            _show_text(old, new)
+        else:
+            write_all(standard_output(), shown)
+
+
+def _table_diff(old: str, new: str, path: str, rules: str | None) -> bytes:
+    """The diff as Markdown, complete before anything of it is shown."""
+    import io
+
+    from driftline.sinks import write_events
+    from driftline.tables import diff as diff_tables
+
+    given = {} if rules is None else read_rules(rules, path)
+    out = io.BytesIO()
+    with diff_tables(old, new, **given) as found:
+        positional = "key_columns" not in given and not given.get("ignore_row_order")
+        write_events(found.lines(), out, "markdown", positional=positional)
+    return out.getvalue()
+
+
+def _show_text(old: str, new: str) -> None:
+    """Git's own diff of two files, without the lines that name them."""
+    command = ["git", "--no-pager", "diff", "--no-index", "--no-ext-diff", "--no-textconv", "--text", old, new]
+    shown = subprocess.run(command, capture_output=True, check=False).stdout
+    start = shown.find(b"\n@@")
+    write_all(standard_output(), shown[start + 1 :] if start >= 0 else b"")
+
+
+@git.command()
 @click.option("--global", "is_global", is_flag=True, help="For all repositories of this user.")
 @click.option("--pattern", "patterns", multiple=True, metavar="GLOB", help="Which files.  [default: *.db]")
 @click.option("--rules", metavar="FILE", help="Key and rules for tables; see `driftline diff --help`.")
@@ -111,89 +161,7 @@ def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]
     return wanted
 
 
-@git.command(
-    epilog="""\b
-Examples:
-  git diff app.db
-  driftline git diff app.db old.db 0 100644 new.db 0 100644
-
-Git calls it: PATH, then file, hash and mode of the old and of the new version.
-"""
-)
-@click.option("--rules", metavar="FILE", help="Key and rules for tables.")
-@click.argument("path")
-@click.argument("versions", nargs=-1)
-def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
-    """Show what changed between two versions of a file, for Git."""
-    if len(versions) < 6:
-        click.echo(f"* Unmerged path {path}")
-        return SAME
-    old, new = versions[0], versions[3]
-    # Git gives up altogether on a driver that fails.
-    try:
-        click.echo(f"--- a/{path}\n+++ b/{versions[6] if len(versions) > 6 else path}")
-        _show(old, new, path, rules)
-        sys.stdout.flush()
-    except DriftlineError as error:
-        click.echo(f"! driftline cannot compare these: {error.message}")
-    except BrokenPipeError:  # the pager was left early
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return SAME
-
-
-def _show(old: str, new: str, path: str, rules: str | None) -> None:
-    from driftline.changesets import diff_lines, is_empty
-
-    sides = [side for side in (old, new) if not is_empty(side)]
-    if sides and all(map(is_sqlite_file, sides)):
-        for line in diff_lines(old, new):
-            click.echo(line)
-    elif any(map(is_sqlite_file, sides)):
-        click.echo("! one version is a database, the other is not")
-    elif len(sides) < 2:
-        _show_text(old, new)
-    else:
-        try:
-            shown = _table_diff(old, new, path, rules)
-        except DriftlineError as error:
-            click.echo(f"! by lines, because driftline cannot compare these as tables: {error.message}")
-            _show_text(old, new)
-        else:
-            write_all(standard_output(), shown)
-
-
-def _table_diff(old: str, new: str, path: str, rules: str | None) -> bytes:
-    """The diff as Markdown, complete before anything of it is shown."""
-    import io
-
-    from driftline.sinks import write_events
-    from driftline.tables import diff as diff_tables
-
-    given = {} if rules is None else read_rules(rules, path)
-    out = io.BytesIO()
-    with diff_tables(old, new, **given) as found:
-        positional = "key_columns" not in given and not given.get("ignore_row_order")
-        write_events(found.lines(), out, "markdown", positional=positional)
-    return out.getvalue()
-
-
-def _show_text(old: str, new: str) -> None:
-    """Git's own diff of two files, without the lines that name them."""
-    command = ["git", "--no-pager", "diff", "--no-index", "--no-ext-diff", "--no-textconv", "--text", old, new]
-    shown = subprocess.run(command, capture_output=True, check=False).stdout
-    start = shown.find(b"\n@@")
-    write_all(standard_output(), shown[start + 1 :] if start >= 0 else b"")
-
-
-@git.command(
-    epilog="""\b
-Examples:
-  git merge branch
-  driftline git merge base.db ours.db theirs.db
-
-Git calls it with the common ancestor, our version (which is replaced), theirs, and the path.
-"""
-)
+@git.command()
 @click.option("--rules", metavar="FILE", help="Key and rules for tables.")
 @click.argument("base")
 @click.argument("ours")
@@ -237,12 +205,7 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
     return DIFFERENT if merged.conflicts else SAME
 
 
-@git.command(
-    epilog="""\b
-Examples:
-  driftline git textconv app.db
-"""
-)
+@git.command()
 @click.argument("file")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""

@@ -29,40 +29,13 @@ if TYPE_CHECKING:
     from driftline.core import Tracker
     from driftline.payloads import BatchJob, BatchTotals, Bundle, Scheduler, Suggestion
 
-_COMMANDS = {
-    "batch": ("driftline.cli._commands.payloads:batch", "Compare many pairs of payloads, also on Spark."),
-    "pairs": ("driftline.cli._commands.payloads:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
-    "suggest": ("driftline.cli._commands.payloads:suggest", "Suggest rules that explain observed differences."),
-    "infer": ("driftline.cli._commands.payloads:infer", "Write a schema that fits samples."),
-    "lint": ("driftline.cli._commands.payloads:lint", "Find rules that cannot work or never apply."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
+@click.group(cls=LazyGroup)
 def payloads() -> None:
     """Compare API payloads: pairs, batches, captures, and the rules between two versions."""
 
 
-_BATCH_EPILOG = """\b
-Examples:
-  driftline payloads batch pairs.jsonl --schema api.yaml -o out
-  driftline payloads batch pairs.parquet --schema /orders=orders.yaml --schema /users=users.yaml -o out
-  driftline payloads batch old.jsonl new.jsonl --id orderId --schema api.yaml -o out --engine spark
-  driftline payloads batch captured.jsonl --records full --header content-type -o out --fail-if "different > 1%"
-
-PAIRS is JSONL (plain, .gz or .zst) or Parquet with id, endpoint (optional), old and new; with --records full both sides
-are {"status", "headers", "body"}, as "driftline payloads pairs" writes them. With two inputs, records are payloads and
-joined by their id; one without a partner is a MISSING_PARTNER difference. DIR gets reports.jsonl and reports.parquet
-(ordered by id), aggregate.json, coverage.json, summary.json, and report.html to look at.
-
-CONDITION is NAME OP NUMBER[%], such as "different > 1%": pairs, matched, different, failed, missing; > >= < <=. A pair
-that cannot be compared fails the batch unless a condition names failed.
-
-Exit codes: 0 all match (or no condition holds), 1 differences or failed pairs, 2 error.
-"""
-
-
-@click.command(epilog=_BATCH_EPILOG)
+@payloads.command(short_help="Compare many pairs of payloads, also on Spark.")
 @click.argument("inputs", nargs=-1, required=True, metavar="PAIRS | OLD NEW")
 @click.option("--schema", "schemas", multiple=True, metavar="[ENDPOINT=]FILE", help="A schema; can be repeated.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder for reports and aggregates.")
@@ -199,21 +172,7 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
     return bundle if bundle.files else bundle.main
 
 
-_PAIRS_EPILOG = """\b
-Examples:
-  driftline payloads pairs old.har new.har -o pairs.jsonl
-  driftline payloads pairs traffic.gor -o pairs.jsonl
-  driftline payloads pairs old.zip new.zip --map-path '^/v1/=/v2/' --drop-query _ -o pairs.jsonl
-  driftline payloads batch pairs.jsonl --records full -o out
-
-OLD and NEW are HAR files of the same requests against both versions; a .gor file of GoReplay has both answers (record
-it with --output-http-track-response). Requests pair by method, path, query and body (forms by their parts), equal ones
-in order of arrival; what has no partner becomes a MISSING_PARTNER difference in the batch. An answer whose body was not
-captured becomes a failed pair; a zip file or a folder with Playwright's attached bodies has them.
-"""
-
-
-@click.command(epilog=_PAIRS_EPILOG)
+@payloads.command(short_help="Make pairs of captured traffic (HAR, GoReplay).")
 @click.argument("captures", nargs=-1, required=True, metavar="OLD.har NEW.har | FILE.gor")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--map-path", multiple=True, metavar="PATTERN=NEW", help="Replace a pattern in Old's paths.")
@@ -249,61 +208,7 @@ def pairs(
     click.echo(line, err=True)
 
 
-_INFER_EPILOG = """\b
-Examples:
-  driftline payloads infer responses/*.json -o schema.yaml
-  driftline payloads infer responses.jsonl -o schema.json
-
-A sample is a JSON file, or a line of a .jsonl file (plain, .gz or .zst). The schema names types, members and those that
-are always there; rules are yours to add.
-"""
-
-
-@click.command(epilog=_INFER_EPILOG)
-@click.argument("samples", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
-def infer(samples: tuple[str, ...], output: str | None) -> None:
-    """Write a schema that fits all SAMPLES."""
-    from driftline.core import open_output, write_all
-    from driftline.payloads import infer_schema, yaml_text
-
-    schema = infer_schema(value for path in samples for value in _values(path))
-    as_json = output is not None and output.endswith(".json")
-    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n" if as_json else yaml_text(schema)
-    with open_output(output, samples) as out:
-        write_all(out, text.encode("utf-8", "backslashreplace"))
-
-
-def _values(path: str) -> Iterator[Any]:
-    from driftline.core import open_bytes
-    from driftline.payloads import parse_json
-
-    with open_bytes(path) as stream:
-        if ".jsonl" in Path(path).name or ".ndjson" in Path(path).name:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield parse_json(line, f"{path}, line {number}")
-        else:
-            yield parse_json(stream.read(), path)
-
-
-_SUGGEST_EPILOG = """\b
-Examples:
-  driftline payloads suggest pairs.jsonl -o rules.yaml
-  driftline payloads suggest pairs.jsonl --noise old-old.jsonl --accept sure -o rules.yaml --page rules.html
-  driftline payloads suggest pairs.jsonl --apply api.yaml --root Order --accept '$.total:precision'
-
-PAIRS is JSONL or Parquet with old and new, as "payloads batch" reads it (whole answers count by their bodies); OLD_OLD
-has two answers of Old to the same requests, which shows what is noise. Without --accept only rules that say the same in
-other words are put into force (preserving); "sure" also takes loosening ones with strong evidence. All others are
-written as comments, with counts, examples, counterexamples and what they would hide.
-
---apply writes the accepted rules into a schema that you have: a line for each, nothing else changes, and the change is
-printed. A rule goes where its member is declared; beside the reference where others refer to that schema too.
-"""
-
-
-@click.command(epilog=_SUGGEST_EPILOG)
+@payloads.command(short_help="Suggest rules that explain observed differences.")
 @click.argument("pairs")
 @click.option("--schema", metavar="FILE", help="Rules that hold already.")
 @click.option("--root", metavar="NAME", help="The root schema: a component, a JSON Pointer, or an operation.")
@@ -401,16 +306,35 @@ def _written(
     return rules_yaml(found, chosen, text, root).encode("utf-8", "backslashreplace")
 
 
-_LINT_EPILOG = """\b
-Examples:
-  driftline payloads lint api.yaml
-  driftline payloads lint api.yaml --root Invoice --format json
+@payloads.command(short_help="Write a schema that fits samples.")
+@click.argument("samples", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
+def infer(samples: tuple[str, ...], output: str | None) -> None:
+    """Write a schema that fits all SAMPLES."""
+    from driftline.core import open_output, write_all
+    from driftline.payloads import infer_schema, yaml_text
 
-Exit codes: 0 nothing to mend, 1 findings, 2 error.
-"""
+    schema = infer_schema(value for path in samples for value in _values(path))
+    as_json = output is not None and output.endswith(".json")
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n" if as_json else yaml_text(schema)
+    with open_output(output, samples) as out:
+        write_all(out, text.encode("utf-8", "backslashreplace"))
 
 
-@click.command(epilog=_LINT_EPILOG)
+def _values(path: str) -> Iterator[Any]:
+    from driftline.core import open_bytes
+    from driftline.payloads import parse_json
+
+    with open_bytes(path) as stream:
+        if ".jsonl" in Path(path).name or ".ndjson" in Path(path).name:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield parse_json(line, f"{path}, line {number}")
+        else:
+            yield parse_json(stream.read(), path)
+
+
+@payloads.command(short_help="Find rules that cannot work or never apply.")
 @click.argument("schema")
 @click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
 @click.option(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function, spark_conf
+from driftline.cli._group import Command, Function, LazyGroup, spark_conf
 from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import progress_bar, stdout_console
 
@@ -29,16 +29,6 @@ _FORMAT = click.option(
     show_default=True,
     help="A table for people, or JSON.",
 )
-_EPILOG = """\b
-Examples:
-  driftline pipeline init nightly.toml
-  driftline pipeline plan nightly.toml
-  driftline pipeline run nightly.toml
-  driftline pipeline run nightly.toml --master local[2]
-  driftline pipeline status nightly.toml
-
-Exit codes of run: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
-"""
 
 
 def _selecting(command: Function) -> Function:
@@ -65,53 +55,86 @@ def _selecting(command: Function) -> Function:
     return with_selection
 
 
-@click.group(epilog=_EPILOG)
+@click.group(cls=LazyGroup)
 def pipeline() -> None:
     """Run a declared pipeline: compare, load the lake, compact, deliver."""
 
 
-_PLAN_EPILOG = """\b
-Examples:
-  driftline pipeline plan nightly.toml
-  driftline pipeline plan nightly.toml --format json
-"""
-_STATUS_EPILOG = """\b
-Examples:
-  driftline pipeline status nightly.toml
-  driftline pipeline status nightly.toml --format json
-"""
-_HISTORY_EPILOG = """\b
-Examples:
-  driftline pipeline history nightly.toml
-  driftline pipeline history nightly.toml --format json
-"""
-_REPORT_EPILOG = """\b
-Examples:
-  driftline pipeline report nightly.toml -o run.html
-  driftline pipeline report nightly.toml --run 20260302T030001000000-4711 -o run.html
-  driftline pipeline report nightly.toml --format json
-"""
-_INIT_EPILOG = """\b
-Examples:
-  driftline pipeline init
-  driftline pipeline init nightly.toml
-"""
-_RUN_EPILOG = """\b
-Examples:
-  driftline pipeline run nightly.toml
-  driftline pipeline run nightly.toml --master spark://host:7077
-  driftline pipeline run nightly.toml --wait 600 --format json
-  driftline pipeline run nightly.toml --select 'orders/*' --from 2026-03-01 --to 2026-03-07
-  driftline pipeline run nightly.toml --retry-failed
+@pipeline.command()
+@_FILE
+@_FORMAT
+def history(file: str, format_name: str) -> int:
+    """List the runs of the pipeline in FILE, newest first."""
+    from driftline.cli._views import show_runs
+    from driftline.pipeline import RecordStore, load, state_directory
 
-A run does what is not done yet or no longer true, and skips the rest. Run it again after a failure or a kill: it goes
-on where it stopped.
-
-Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
-"""
+    runs = list(RecordStore(state_directory(load(file))).runs())
+    if format_name == "json":
+        print(json.dumps([record for _, record in runs if record is not None], ensure_ascii=False, indent=1))
+        return 0
+    show_runs(runs)
+    return 0
 
 
-@pipeline.command(epilog=_RUN_EPILOG)
+@pipeline.command()
+@click.argument("file", metavar="FILE", default="pipeline.toml")
+def init(file: str) -> int:
+    """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
+    from driftline.core import write_atomically
+    from driftline.errors import OptionError
+    from driftline.pipeline import template_for
+
+    target = Path(file)
+    if target.exists():
+        raise OptionError(f"{file} is already there: name another file", code="already_exists")
+    write_atomically(target, template_for(target.name).encode())
+    click.echo(f"wrote {file}: edit it, then run: driftline pipeline plan {file}", err=True)
+    return 0
+
+
+@pipeline.command()
+@_FILE
+@_selecting
+@click.option("--full-refresh", is_flag=True, help="As if everything had to be done again.")
+@_FORMAT
+def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
+    """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
+    from driftline.cli._views import show_plan
+    from driftline.pipeline import dry_run, load
+
+    planned = dry_run(load(file), selection, full_refresh=full_refresh)
+    if format_name == "json":
+        print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
+        return 0
+    show_plan(planned)
+    return 0
+
+
+@pipeline.command()
+@_FILE
+@click.option("-o", "--output", metavar="PAGE", help="Write to PAGE instead of stdout.")
+@click.option(
+    "--run", "run_id", metavar="ID", help="An earlier run, as `pipeline history` names it. Default: the newest."
+)
+@click.option(
+    "--format", "format_name", type=click.Choice(["html", "json"]), help="Default: json for -o FILE.json, else html."
+)
+def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
+    """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
+    from driftline.core import open_output
+    from driftline.pipeline import load, report_page, run_report
+
+    declared = load(file)
+    found = run_report(declared, run_id)
+    with open_output(output, (file,)) as out:
+        if (format_name or ("json" if (output or "").endswith(".json") else "html")) == "json":
+            out.write(json.dumps(found.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
+        else:
+            out.writelines(report_page(declared, found, Path(output or "page.html")))
+    return 0
+
+
+@pipeline.command()
 @_FILE
 @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
 @click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
@@ -167,25 +190,7 @@ def run(
     return record.exit_code
 
 
-@pipeline.command(epilog=_PLAN_EPILOG)
-@_FILE
-@_selecting
-@click.option("--full-refresh", is_flag=True, help="As if everything had to be done again.")
-@_FORMAT
-def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
-    """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
-    from driftline.cli._views import show_plan
-    from driftline.pipeline import dry_run, load
-
-    planned = dry_run(load(file), selection, full_refresh=full_refresh)
-    if format_name == "json":
-        print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
-        return 0
-    show_plan(planned)
-    return 0
-
-
-@pipeline.command(epilog=_STATUS_EPILOG)
+@pipeline.command()
 @_FILE
 @_FORMAT
 def status(file: str, format_name: str) -> int:
@@ -204,62 +209,6 @@ def status(file: str, format_name: str) -> int:
         print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
         show_table([(stage, stage["counts"]) for stage in last["stages"]])
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
-
-
-@pipeline.command(epilog=_HISTORY_EPILOG)
-@_FILE
-@_FORMAT
-def history(file: str, format_name: str) -> int:
-    """List the runs of the pipeline in FILE, newest first."""
-    from driftline.cli._views import show_runs
-    from driftline.pipeline import RecordStore, load, state_directory
-
-    runs = list(RecordStore(state_directory(load(file))).runs())
-    if format_name == "json":
-        print(json.dumps([record for _, record in runs if record is not None], ensure_ascii=False, indent=1))
-        return 0
-    show_runs(runs)
-    return 0
-
-
-@pipeline.command(epilog=_REPORT_EPILOG)
-@_FILE
-@click.option("-o", "--output", metavar="PAGE", help="Write to PAGE instead of stdout.")
-@click.option(
-    "--run", "run_id", metavar="ID", help="An earlier run, as `pipeline history` names it. Default: the newest."
-)
-@click.option(
-    "--format", "format_name", type=click.Choice(["html", "json"]), help="Default: json for -o FILE.json, else html."
-)
-def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
-    """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
-    from driftline.core import open_output
-    from driftline.pipeline import load, report_page, run_report
-
-    declared = load(file)
-    found = run_report(declared, run_id)
-    with open_output(output, (file,)) as out:
-        if (format_name or ("json" if (output or "").endswith(".json") else "html")) == "json":
-            out.write(json.dumps(found.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
-        else:
-            out.writelines(report_page(declared, found, Path(output or "page.html")))
-    return 0
-
-
-@pipeline.command(epilog=_INIT_EPILOG)
-@click.argument("file", metavar="FILE", default="pipeline.toml")
-def init(file: str) -> int:
-    """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
-    from driftline.core import write_atomically
-    from driftline.errors import OptionError
-    from driftline.pipeline import template_for
-
-    target = Path(file)
-    if target.exists():
-        raise OptionError(f"{file} is already there: name another file", code="already_exists")
-    write_atomically(target, template_for(target.name).encode())
-    click.echo(f"wrote {file}: edit it, then run: driftline pipeline plan {file}", err=True)
-    return 0
 
 
 @contextmanager
@@ -281,32 +230,9 @@ def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
 # `driftline check`: many pairs of tables at once, from one file.
 _FORMATS = {".json": "json", ".xml": "junit", ".html": "html"}
 _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error": "bold red"}
-_CHECK_EPILOG = """\b
-Examples:
-  driftline check pairs.toml
-  driftline check pairs.toml --select 'sales_*' --parallel 4
-  driftline check pairs.toml -o report.html
-  driftline check pairs.toml --format junit -o report.xml
-
-\b
-A file of pairs:
-  [defaults]
-  key = "id"
-  fail_if = ["different > 0.1%"]
-
-\b
-  [pairs.customers]
-  old = "postgresql://old-host/shop::public.customers"
-  new = "warehouse/customers.parquet"
-  tolerance = { balance = "0.01" }
-
-Without fail_if any difference fails a pair.
-
-Exit codes: 0 all pairs passed, 1 a limit was exceeded, 2 a pair could not be compared.
-"""
 
 
-@click.command(epilog=_CHECK_EPILOG)
+@click.command(cls=Command)
 @click.argument("file", metavar="PAIRS")
 @click.option("--select", multiple=True, metavar="NAME", help="Only these pairs, as sales_*. May be repeated.")
 @click.option(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli._group import Command
+
 if TYPE_CHECKING:
     from driftline.gateway import CompactionSettings, GatewaySettings
     from driftline.http import Service
@@ -19,22 +21,8 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 
-_SERVE_EPILOG = """\b
-Examples:
-  driftline serve
-  driftline serve --port 8787 --workers 4 --payload-limit 5
-  driftline gateway token rotate --secret-file secret.txt
-  driftline serve --gateway main --data ./gateway --jwt-secret-file secret.txt
-  driftline serve --gateway main --data ./gateway --jwks keys.json --tls-cert cert.pem --tls-key key.pem
-  driftline serve --gateway dev --data ./dev --insecure --port 8787
 
-Every server compares payloads (POST /v1/compare and /v1/compare/batch, the page is at /docs); it keeps nothing of
-them. With --gateway it also syncs row deltas, and comparing needs one of its tokens unless --open-compare is given.
-The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr, words on a terminal.
-"""
-
-
-@click.command(epilog=_SERVE_EPILOG)
+@click.command(cls=Command)
 @click.option("--gateway", metavar="ID", help="Also sync deltas; the gateway's id, as it stands in paths and tokens.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The log's directory.")
 @click.option("--payload-limit", default=50.0, show_default=True, help="MiB of each payload to compare.")
@@ -177,19 +165,9 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
 
 
 # `driftline ui`: the console in a browser.
-_UI_EPILOG = """\b
-Examples:
-  driftline ui
-  driftline ui exports/ --port 9000
-  driftline ui --host 0.0.0.0
-
-The console shows tables, results, pipelines and lakes below DIR and nothing outside it; what it makes is kept in
-DIR/.driftline.
-It listens on this machine only, unless --host names another address: then it asks for the token it prints.
-"""
 
 
-@click.command(epilog=_UI_EPILOG)
+@click.command(cls=Command)
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")

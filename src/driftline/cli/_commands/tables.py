@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Function, GroupedCommand, Words, engine_options, tell_choice
+from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
@@ -224,43 +224,10 @@ def _other_command(args: list[str]) -> tuple[str, str, str, tuple[str, ...]] | N
     return _DATABASES if sum(map(is_sqlite_file, words)) >= len(_SIDES) else None
 
 
-_DIFF_EPILOG = """\b
-Examples:
-  driftline diff old.csv new.csv --key id
-  driftline diff old.csv new.csv --key country --key city -o changes.jsonl
-  driftline diff old.parquet new.parquet --key id --format summary
-  driftline diff old.csv new.csv --key id --format html -o report.html
-  driftline diff s3://shop/old.csv s3://shop/new.csv --key id -o s3://shop/changes/
-  driftline diff old.csv new.csv --key id --ignore "*_at" --tolerance price=0.01 --as qty=number
-  driftline diff old.db::users new.db::users --key id --format markdown --limit 20
-  driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
-  zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
-  driftline diff old.db new.db -o changes.bin
-  driftline diff git:v1.0 git:HEAD --format markdown
-  driftline diff old.json new.json --schema api.yaml
-
-Two SQLite databases are compared as `driftline changeset diff` does, two revisions (git:A git:B) as `driftline index
-diff --exit-code`, two JSON documents with --schema FILE as `driftline compare`, with the options of that command.
-
-Else a side is a CSV, TSV, Parquet, Arrow or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted
-glob of such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
-
-Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
-"""
-
-
 _BRIEF = (
     *("key_columns", "ignore_row_order", "tolerance", "normalize", "types", "ignore", "only", "rename", "header_mode"),
     *("delimiter", "encoding", "fail_if", "rules", "format_name", "output", "engine", "help", "help_all"),
 )
-_BRIEF_EPILOG = """\b
-Examples:
-  driftline diff old.csv new.csv --key id
-  driftline diff old.csv new.csv --key id --tolerance price=0.01 -o report.html
-  driftline diff old.db::users new.db::users --key id --format markdown
-
-Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
-"""
 _SECTIONS = {
     **{title: _with_sides(names) for title, names in OPTION_GROUPS.items()},
     "Checks and output": (
@@ -271,7 +238,7 @@ _SECTIONS = {
 }
 
 
-@click.command(cls=DiffCommand, epilog=_DIFF_EPILOG, sections=_SECTIONS, brief=_BRIEF, brief_epilog=_BRIEF_EPILOG)
+@click.command(cls=DiffCommand, sections=_SECTIONS, brief=_BRIEF)
 @click.argument("a")
 @click.argument("b")
 @table_options
@@ -510,16 +477,9 @@ def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
 
 
 # `driftline patch`: a table with the changes of a diff applied.
-_PATCH_EPILOG = """\b
-Examples:
-  driftline diff old.csv new.csv --key id -o changes.jsonl
-  driftline patch old.csv changes.jsonl -o patched.csv
-
-Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A does not hold what the events say, 2 error.
-"""
 
 
-@click.command(epilog=_PATCH_EPILOG)
+@click.command(cls=Command)
 @click.argument("a")
 @click.argument("events")
 @reading_options
@@ -534,19 +494,9 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 
 
 # `driftline merge`: three versions of a table to one.
-_MERGE_EPILOG = """\b
-Examples:
-  driftline merge base.csv ours.csv theirs.csv --key id -o merged.csv
-  driftline merge base.csv ours.csv theirs.csv --key id --prefer ours -o ours.csv
-
-Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then, unless --conflicts markers
-writes both versions of their rows, between marker lines like those of Git. A file with such lines is merged again with
---prefer, or when one version was removed by hand.
-Exit codes: 0 merged, 1 conflicts, 2 error.
-"""
 
 
-@click.command(epilog=_MERGE_EPILOG)
+@click.command(cls=Command)
 @click.argument("base")
 @click.argument("ours")
 @click.argument("theirs")
