@@ -157,7 +157,7 @@ def test_the_hash_table_grows_as_sqlites(tmp_path, monkeypatch, count, kind):
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     for path in (old, new):
         connection = apsw.Connection(str(path))
-        connection.execute("CREATE TABLE t (k TEXT PRIMARY KEY, v)")
+        connection.execute("BEGIN; CREATE TABLE t (k TEXT PRIMARY KEY, v)")
         has_rows = kind in ("update", "null keys") or (kind == "insert") == (path is new)
         if kind == "null keys":
             connection.execute("INSERT INTO t VALUES (NULL, 1)")
@@ -166,6 +166,7 @@ def test_the_hash_table_grows_as_sqlites(tmp_path, monkeypatch, count, kind):
             connection.executemany("INSERT INTO t VALUES (?, ?)", [(f"k{n}", str(path)) for n in range(count)])
         if kind == "null keys" and path is new:
             connection.execute("DELETE FROM t WHERE k IS NULL; INSERT INTO t VALUES (NULL, 1)")
+        connection.execute("COMMIT")
         connection.close()
     for few in (0, 1 << 12):
         monkeypatch.setattr("driftline.changesets._make.databases._FEW_ROWS", few)
