@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from driftline import payloads
-from driftline.payloads import Suggestion, read_accepted, suggest
-from driftline.payloads._batch.suggest import schema_of
+from driftline.payloads import Suggestion, apply_rules, read_accepted, suggest
 
 Document = dict[str, Any]
 Change = Callable[[Document, random.Random], None]
@@ -264,7 +263,8 @@ def evaluate(api: Api, pairs: int, seed: int) -> Score:
     found = suggest(made, noise if api.noise is not None else ())
     rules = [one for one in found if one.rule]
     right = {one.path for one in rules if _is_right(one, api.rules)}
-    plan = payloads.compile(schema_of([one for one in rules if one.level == "sure" or one.path in right]))
+    chosen = [one for one in rules if one.level == "sure" or one.path in right]
+    plan = payloads.compile(apply_rules("", chosen).after or "{}")
     told = {number for number, pair in enumerate(made) if not plan.compare_values(*pair).is_match}
     sure_bugs = sum(_bug_is_sure(api, bug, pairs, seed) for bug in api.bugs.values())
     return Score(

@@ -9,8 +9,8 @@ from driftline import payloads
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import PayloadError
-from driftline.payloads._batch.suggest import suggest
 from driftline.payloads._schema.documents import load_schema
+from driftline.payloads._suggest.suggest import suggest
 from driftline.payloads._suggest.write import apply_rules
 
 

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
         local_scheduler as local_scheduler,
         run_batch as run_batch,
     )
-    from driftline.payloads._batch.suggest import (
-        endpoints_of as endpoints_of,
-        read_accepted as read_accepted,
-        read_pairs as read_pairs,
-        suggest as suggest,
-        suggest_file as suggest_file,
-    )
     from driftline.payloads._batch.totals import (
         BatchTotals as BatchTotals,
         BatchView as BatchView,
@@ -73,6 +66,13 @@ if TYPE_CHECKING:
     )
     from driftline.payloads._schema.yaml import yaml_text as yaml_text
     from driftline.payloads._suggest.evidence import Suggestion as Suggestion, shown as shown
+    from driftline.payloads._suggest.suggest import (
+        endpoints_of as endpoints_of,
+        read_accepted as read_accepted,
+        read_pairs as read_pairs,
+        suggest as suggest,
+        suggest_file as suggest_file,
+    )
     from driftline.payloads._suggest.write import (
         RuleEdit as RuleEdit,
         apply_rules as apply_rules,

@@ -136,11 +136,6 @@ def shown(value: object) -> Any:
     return "(missing)" if value is MISSING else value
 
 
-def times(count: int) -> str:
-    """How often, as text."""
-    return "once" if count == 1 else f"{count} times"
-
-
 def wilson(successes: int, trials: int, *, upper: bool = False) -> float:
     """The lower or upper bound (95 %) of a share.
 
@@ -268,19 +263,19 @@ class Hypothesis(NamedTuple):
 def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
     """What could explain the differing pairs of a field; `both` are all pairs that have it."""
     enough = SHARE * len(differing)
-    yield from _empty(differing, enough)
+    if sum(_both_empty(*pair) for pair in differing) >= enough:
+        yield Hypothesis({"empty-string-as-null": True}, _both_empty, False, "empty text and null")
     values = [pair for pair in differing if pair[0] is not None and pair[1] is not None]
     if not values:
         return
-    crossed = [pair for pair in values if kind_of(pair[0]) != kind_of(pair[1])]
-    is_crossed = len(crossed) >= enough
+    is_crossed = sum(kind_of(old) != kind_of(new) for old, new in values) >= enough
     if is_crossed:
         yield from _casts(values)
         yield from _epochs()
     texts = [pair for pair in values if isinstance(pair[0], str) and isinstance(pair[1], str)]
     are_texts = len(texts) >= enough
     if are_texts:
-        yield Hypothesis({"trim-whitespace": True}, _trimmed_alike, True, "blanks at the ends")
+        yield Hypothesis({"trim-whitespace": True}, _texts_alike(str.strip), True, "blanks at the ends")
         moments = [(parse_iso(old), parse_iso(new)) for old, new in texts]
         read = [(old, new) for old, new in moments if old is not None and new is not None]
         if len(read) >= SHARE * len(texts):
@@ -288,14 +283,10 @@ def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
             return
     yield from _enum_map(both)
     if are_texts:
-        sure = not _case_matters(both)
-        yield Hypothesis({"case-insensitive": True}, _folded_alike, sure, "upper and lower case")
+        words = {old for old, _ in both if isinstance(old, str)}
+        sure = len({word.lower() for word in words}) == len(words)  # else case tells values apart in Old
+        yield Hypothesis({"case-insensitive": True}, _texts_alike(str.lower), sure, "upper and lower case")
     yield from _numbers(values, enough, is_crossed)
-
-
-def _empty(differing: list[Pair], enough: float) -> Iterator[Hypothesis]:
-    if sum(_both_empty(*pair) for pair in differing) >= enough:
-        yield Hypothesis({"empty-string-as-null": True}, _both_empty, False, "empty text and null")
 
 
 def _both_empty(old: object, new: object) -> bool:
@@ -324,61 +315,43 @@ def _epochs() -> Iterator[Hypothesis]:
     for name in EPOCH_UNITS:
         for old, new in ((name, "ISO8601"), ("ISO8601", name)):
             written = {"old": old, "new": new}
-            step = epoch(read_time_format(written))
-            assert step is not None
-            rule = {"datetime-format": written}
-            yield Hypothesis(rule, _same_moment(step), True, "the same moment as a count and as text")
+            explains = _moments_alike(0, epoch(read_time_format(written)))
+            yield Hypothesis({"datetime-format": written}, explains, True, "the same moment as a count and as text")
 
 
-def _same_moment(step: Step) -> Explains:
+def _moments_alike(limit: int, step: Step | None = None) -> Explains:
+    """Whether two moments (as a step makes them) are at most some nanoseconds apart."""
+
     def explains(old: object, new: object) -> bool:
-        try:
-            sides = step.old(old) if step.old else old, step.new(new) if step.new else new
-        except CastError:
-            return False
-        read = [parse_iso(side) if isinstance(side, str) else None for side in sides]
-        return read[0] is not None and read[1] is not None and read[0].nanoseconds == read[1].nanoseconds
-
-    return explains
-
-
-def _trimmed_alike(old: object, new: object) -> bool:
-    return isinstance(old, str) and isinstance(new, str) and old.strip() == new.strip()
-
-
-def _folded_alike(old: object, new: object) -> bool:
-    return isinstance(old, str) and isinstance(new, str) and old.lower() == new.lower()
-
-
-def _case_matters(both: list[Pair]) -> bool:
-    """Whether case tells values apart in Old."""
-    words = {old for old, _ in both if isinstance(old, str)}
-    return len({word.lower() for word in words}) < len(words)
-
-
-def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
-    spans = sorted(abs(old.nanoseconds - new.nanoseconds) for old, new in moments)
-    is_mixed = any(old.is_aware != new.is_aware for old, new in moments)
-    note = "; one side has no zone" if is_mixed else ""
-    if most(spans) == 0:
-        why = "the same moment in another zone or spelling" + note
-        yield Hypothesis({"datetime-format": "ISO8601"}, _within_time(0), not is_mixed, why)
-        return
-    for seconds, name in TIME_LIMITS:
-        if most(spans) <= seconds * SECOND:
-            rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
-            sure = seconds <= 10 and not is_mixed
-            yield Hypothesis(rule, _within_time(seconds * SECOND), sure, f"at most {name} apart{note}")
-            return
-
-
-def _within_time(limit: int) -> Explains:
-    def explains(old: object, new: object) -> bool:
-        left = parse_iso(old) if isinstance(old, str) else None
-        right = parse_iso(new) if isinstance(new, str) else None
+        if step is not None:
+            try:
+                old, new = step.old(old) if step.old else old, step.new(new) if step.new else new
+            except CastError:
+                return False
+        left, right = (parse_iso(side) if isinstance(side, str) else None for side in (old, new))
         return left is not None and right is not None and abs(left.nanoseconds - right.nanoseconds) <= limit
 
     return explains
+
+
+def _texts_alike(form: Callable[[str], str]) -> Explains:
+    return lambda old, new: isinstance(old, str) and isinstance(new, str) and form(old) == form(new)
+
+
+def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
+    span = most(sorted(abs(old.nanoseconds - new.nanoseconds) for old, new in moments))
+    is_mixed = any(old.is_aware != new.is_aware for old, new in moments)
+    note = "; one side has no zone" if is_mixed else ""
+    if span == 0:
+        why = "the same moment in another zone or spelling" + note
+        yield Hypothesis({"datetime-format": "ISO8601"}, _moments_alike(0), not is_mixed, why)
+        return
+    for seconds, name in TIME_LIMITS:
+        if span <= seconds * SECOND:
+            rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
+            sure = seconds <= 10 and not is_mixed
+            yield Hypothesis(rule, _moments_alike(seconds * SECOND), sure, f"at most {name} apart{note}")
+            return
 
 
 def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:

@@ -1,13 +1,20 @@
-"""Alignment of pairs: renamed members (payloads §11.1), and arrays in another order (payloads §11.2)."""
+"""From pairs to suggestions (payloads §11): renames, arrays in another order, missing members, scalars, in this order;
+each step sees the pairs through the rules before it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
-from driftline.payloads._compare.compare import ObservedPlan
+from driftline.errors import PayloadError
+from driftline.payloads._batch.job import BatchJob, Record, open_source, records_of, splits_of
+from driftline.payloads._compare.compare import ObservedPlan, compile as compile_schema
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
+from driftline.payloads._schema.root import find_root
 from driftline.payloads._suggest.evidence import (
     MIN_DIFFERING,
     MIN_NOISY,
@@ -16,17 +23,22 @@ from driftline.payloads._suggest.evidence import (
     Share,
     Sighting,
     Suggestion,
+    hypotheses,
     is_sure,
     likeness,
     number,
+    shape_of,
     token,
+    wilson,
 )
 from driftline.payloads._suggest.write import schema_with
-from driftline.payloads._values.paths import Path, Place, escape_pointer, place_of
+from driftline.payloads._values.paths import Path, Place, escape_pointer, generalised, place_of
+from driftline.payloads._values.text import parse_json
 from driftline.payloads._values.times import parse_iso
-from driftline.payloads._values.values import MISSING, OLD, Json, Value
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, same_json
 
-Bags = dict[int, list[Json]]  # pair -> the values of a member in it
+Bags = dict[int, list[Any]]  # pair -> the values of a member in it
+Members = dict[str, tuple[Bags, Bags]]  # of Old and of New
 
 _RENAME_ROUNDS = 8
 _GONE = 0.02  # a name that is hardly ever on the other side
@@ -36,13 +48,7 @@ _CHANCE, _CHANCE_LIKE = 1e-12, 1e-6
 _MODE_ROUNDS = 4
 _AGREE = 0.9  # of the arrays, for members that tell items apart
 _IDENTITY = re.compile(r"(?:^|[_.-])(?:id|sid|key|sku|code|uuid|guid|number|no|slug)$|(?:Id|ID|Sid|Key|Code|Sku)$")
-
-
-class ArrayMode(NamedTuple):
-    """How the items of an array are aligned."""
-
-    mode: str
-    key: str | None = None
+_WRITTEN_OUT = 0.05  # how often a default may also be there
 
 
 class Alignment:
@@ -50,64 +56,64 @@ class Alignment:
 
     def __init__(self) -> None:
         self.aliases: dict[Place, dict[str, str]] = {}  # of an object: old name -> new name
-        self.modes: dict[Place, ArrayMode] = {}
+        self.modes: dict[Place, dict[str, Json]] = {}  # of an array: its rules
 
     def rename(self, place: Place, old: str, new: str) -> None:
-        """Record a rename."""
         self.aliases.setdefault(place, {})[old] = new
 
-    def members(self, value: dict[str, Json], place: Place, *, is_old: bool) -> dict[str, Json]:
-        """The members of an object under New's names."""
-        names = self.aliases.get(place, {}) if is_old else {}
+    def members(self, value: dict[str, Json], place: Place) -> dict[str, Json]:
+        """The members of an object of Old under New's names."""
+        names = self.aliases.get(place)
         return {names.get(name, name): item for name, item in value.items()} if names else value
 
     def in_new_names(self, value: Json, place: Place = ()) -> Json:
         """A payload of Old under New's names, so that it can stand where New's does."""
         if isinstance(value, dict):
-            members = self.members(value, place, is_old=True)
+            members = self.members(value, place)
             return {name: self.in_new_names(item, (*place, name)) for name, item in members.items()}
         if isinstance(value, list):
             return [self.in_new_names(item, (*place, None)) for item in value]
         return value
 
-    def schema(self) -> dict[str, Any]:
-        """A schema with the renames and modes, by which the comparison aligns."""
+    def observe(self, pairs: Iterable[Pair], *, are_both_old: bool = False) -> Sightings:
+        """What the comparison pairs with each other under the renames and modes."""
         rules: dict[Place, dict[str, Json]] = {}
         for place, names in self.aliases.items():
             for old, new in names.items():
                 rules.setdefault((*place, new), {})["alias"] = old
         for place, mode in self.modes.items():
-            rules.setdefault(place, {})["array-mode"] = mode.mode
-            if mode.key is not None:
-                rules[place]["array-key"] = mode.key
-        return schema_with(rules)
-
-    def observe(self, pairs: Iterable[Pair], *, are_both_old: bool = False) -> Sightings:
-        """What the comparison pairs with each other under the renames and modes."""
-        plan = ObservedPlan(self.schema())
+            rules.setdefault(place, {}).update(mode)
+        plan = ObservedPlan(schema_with(rules))
         seen = Sightings()
-        for seen.pair, (old, new) in enumerate(pairs):
-            plan.observe(old, self.in_new_names(new) if are_both_old else new, seen)
+        for seen.pair, (before, after) in enumerate(pairs):
+            plan.observe(before, self.in_new_names(after) if are_both_old else after, seen)
         return seen
 
-    def objects(self, old: Json, new: Json) -> Iterator[tuple[Place, dict[str, list[Json]], dict[str, list[Json]]]]:
+    def bags(self, pairs: list[Pair]) -> dict[Place, Members]:
         """The members of the objects at each place as bags of values: order inside arrays does not matter."""
-        yield from self._bags([old], [new], ())
+        seen: dict[Place, Members] = {}
+        for at, (old, new) in enumerate(pairs):
+            waiting: list[tuple[Place, list[Json], list[Json]]] = [((), [old], [new])]
+            for place, *sides in waiting:
+                found: list[dict[str, list[Json]]] = [{}, {}]
+                for side, values in enumerate(sides):
+                    for value in values:
+                        if isinstance(value, dict):
+                            for name, item in (self.members(value, place) if side == OLD else value).items():
+                                found[side].setdefault(name, []).append(item)
+                olds, news = found
+                for side, members in enumerate(found if olds and news else ()):
+                    for name, values in members.items():
+                        seen.setdefault(place, {}).setdefault(name, ({}, {}))[side][at] = values
+                waiting += [((*place, name), olds[name], news[name]) for name in olds if name in news]
+                left, right = ([item for one in values if isinstance(one, list) for item in one] for values in sides)
+                if left and right:
+                    waiting.append(((*place, None), left, right))
+        return dict(sorted(seen.items(), key=_outer_first))
 
-    def _bags(self, olds: list[Json], news: list[Json], place: Place) -> Iterator[tuple[Place, Any, Any]]:
-        sides: list[dict[str, list[Json]]] = [{}, {}]
-        for side, values in enumerate((olds, news)):
-            for value in values:
-                if isinstance(value, dict):
-                    for name, item in self.members(value, place, is_old=side == 0).items():
-                        sides[side].setdefault(name, []).append(item)
-        if sides[0] and sides[1]:
-            yield place, sides[0], sides[1]
-        for name in sides[0].keys() & sides[1].keys():
-            yield from self._bags(sides[0][name], sides[1][name], (*place, name))
-        lists = [[item for value in values if isinstance(value, list) for item in value] for values in (olds, news)]
-        if lists[0] and lists[1]:
-            yield from self._bags(lists[0], lists[1], (*place, None))
+
+def _outer_first(entry: tuple[Place, Any]) -> tuple[int, str]:
+    return len(entry[0]), str(entry[0])
 
 
 class Sightings:
@@ -142,13 +148,22 @@ class _Candidate(NamedTuple):
     old: str
     new: str
     score: float
-    agreeing: int
-    together: int
+    agreeing: list[int]  # pairs that speak for it, of those that have both
+    together: list[int]
     can_be_sure: bool
     is_constant: bool
     why: str
-    examples: list[Pair]
-    against: list[Pair]
+
+    def suggestion(self, place: Place, members: Members, rivals: list[str]) -> Suggestion:
+        counts = (len(self.agreeing), len(self.together), len(self.together))
+        level = "sure" if self.can_be_sure and not rivals and is_sure(*counts) else "review"
+        rule = {"alias": self.old}
+        if self.is_constant:
+            level, rule = "finding", {}
+        olds, news, good = members[self.old][OLD], members[self.new][NEW], set(self.agreeing)
+        examples = [(olds[one][0], news[one][0]) for one in self.agreeing[:3]]
+        against = [(olds[one][0], news[one][0]) for one in self.together if one not in good][:3]
+        return Suggestion((*place, self.new), rule, level, *counts, self.why, examples, against, rivals)
 
 
 def find_renames(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
@@ -156,7 +171,7 @@ def find_renames(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
     reported: set[tuple[Place, str]] = set()
     for _ in range(_RENAME_ROUNDS):
         grew = False
-        for place, members in _members(pairs, known).items():
+        for place, members in known.bags(pairs).items():
             for candidate, rivals in _chosen(members):
                 if (place, candidate.old) in reported:
                     continue
@@ -164,42 +179,16 @@ def find_renames(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
                 if not candidate.is_constant:
                     known.rename(place, candidate.old, candidate.new)
                     grew = True
-                yield _suggestion(place, candidate, rivals)
+                yield candidate.suggestion(place, members, rivals)
         if not grew:
             return
 
 
-def _suggestion(place: Place, found: _Candidate, rivals: list[str]) -> Suggestion:
-    if found.is_constant:
-        level, rule = "finding", {}
-    else:
-        sure = found.can_be_sure and not rivals and is_sure(found.agreeing, found.together, found.together)
-        level, rule = "sure" if sure else "review", {"alias": found.old}
-    where = (*place, found.new)
-    counts = (found.agreeing, found.together, found.together)
-    return Suggestion(where, rule, level, *counts, found.why, found.examples, found.against, rivals)
-
-
-def _members(pairs: list[Pair], known: Alignment) -> dict[Place, dict[str, tuple[Bags, Bags]]]:
-    seen: dict[Place, dict[str, tuple[Bags, Bags]]] = defaultdict(lambda: defaultdict(lambda: ({}, {})))
-    for number_of_pair, (old, new) in enumerate(pairs):
-        for place, lefts, rights in known.objects(old, new):
-            for side, members in enumerate((lefts, rights)):
-                for name, values in members.items():
-                    seen[place][name][side][number_of_pair] = values
-    return dict(sorted(seen.items(), key=lambda entry: (len(entry[0]), str(entry[0]))))
-
-
-def _chosen(members: dict[str, tuple[Bags, Bags]]) -> Iterator[tuple[_Candidate, list[str]]]:
+def _chosen(members: Members) -> Iterator[tuple[_Candidate, list[str]]]:
     lost = [name for name, (olds, news) in members.items() if olds and len(news) <= _GONE * len(olds)]
     gained = [name for name, (olds, news) in members.items() if news and len(olds) <= _GONE * len(news)]
-    found = [
-        candidate
-        for old in lost
-        for new in gained
-        if (candidate := _candidate(old, new, members[old][0], members[new][1])) is not None
-    ]
-    found.sort(key=lambda candidate: (-candidate.score, candidate.old, candidate.new))
+    tried = (_candidate(old, new, members[old][OLD], members[new][NEW]) for old in lost for new in gained)
+    found = sorted(filter(None, tried), key=lambda candidate: (-candidate.score, candidate.old, candidate.new))
     used: set[str] = set()
     for candidate in found:
         if candidate.old in used or candidate.new in used:
@@ -230,35 +219,21 @@ def _candidate(old: str, new: str, olds: Bags, news: Bags) -> _Candidate | None:
         counts = Counter(_bag(olds[one], form) for one in agreeing)
         chance = sum((count / len(agreeing)) ** 2 for count in counts.values()) ** len(agreeing)
         strong = len(counts) >= 2 and chance < (_CHANCE_LIKE if like >= _LIKE else _CHANCE)
-        if not strong and like < _LIKE:
-            continue
-        found = _evidence(together, agreeing, olds, news)
-        words = f"{why}, {len(counts)} distinct"
-        score = 1 - malus + 0.05 * like
-        return _Candidate(old, new, score, len(agreeing), len(together), strong, len(counts) < 2, words, *found)
-    return _by_name(old, new, olds, news, together, like)
-
-
-def _by_name(old: str, new: str, olds: Bags, news: Bags, together: list[int], like: float) -> _Candidate | None:
-    """Like names whose values change too: by a map, a scale, or inside."""
+        if strong or like >= _LIKE:
+            words = f"{why}, {len(counts)} distinct"
+            score = 1 - malus + 0.05 * like
+            return _Candidate(old, new, score, agreeing, together, strong, len(counts) < 2, words)
     if like < 0.5:
         return None
-    single = [one for one in together if len(olds[one]) == len(news[one]) == 1]
-    objects = [
-        (one, left.keys() & right.keys())
-        for one in single
-        if isinstance(left := olds[one][0], dict) and isinstance(right := news[one][0], dict)
-    ]
-    if objects and len(objects) == len(single) and like >= 0.75:
-        sharing = [one for one, names in objects if names]
-        found = _evidence(together, sharing, olds, news)
+    # Like names whose values change too: by a map, a scale, or inside.
+    single = [(one, olds[one][0], news[one][0]) for one in together if len(olds[one]) == len(news[one]) == 1]
+    if single and like >= 0.75 and all(isinstance(left, dict) and isinstance(right, dict) for _, left, right in single):
+        sharing = [one for one, left, right in single if left.keys() & right.keys()]
         why = "like names, and objects of like members"
-        return _Candidate(old, new, 0.7 + 0.05 * like, len(sharing), len(together), True, False, why, *found)
+        return _Candidate(old, new, 0.7 + 0.05 * like, sharing, together, True, False, why)
     if like == 1.0 or _is_map(olds, news, together):
-        found = _evidence(together, together, olds, news)
         why = "like names, always present together; the values change"
-        sure = like == 1.0
-        return _Candidate(old, new, 0.6 + 0.05 * like, len(together), len(together), sure, False, why, *found)
+        return _Candidate(old, new, 0.6 + 0.05 * like, together, together, like == 1.0, False, why)
     return None
 
 
@@ -291,14 +266,6 @@ def _folded(value: Value) -> str:
     return f"at {round(moment.nanoseconds / 6e11)}" if moment is not None else str(value).strip().lower()
 
 
-def _evidence(together: list[int], agreeing: list[int], olds: Bags, news: Bags) -> tuple[list[Pair], list[Pair]]:
-    good = set(agreeing)
-    return (
-        [(olds[one][0], news[one][0]) for one in agreeing[:3]],
-        [(olds[one][0], news[one][0]) for one in together if one not in good][:3],
-    )
-
-
 # Array modes: by a key where there is one, else unordered.
 def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> Iterator[Suggestion]:
     """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are.
@@ -311,8 +278,12 @@ def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> 
         for place in sorted({*seen, *noise} - known.modes.keys(), key=lambda place: (len(place), str(place))):
             if any(place[: len(one.place)] == one.place for one in fresh):
                 continue  # inside an array that has just been aligned: seen again in the next round
-            suggestion = _Array(place, known).mode(seen.get(place, []), noise.get(place, []))
+            lists = (_Lists.of(seen.get(place, []), place, known), _Lists.of(noise.get(place, []), place, known))
+            # The mode that old-new pairs show, else the one that old-old pairs do.
+            tried = (_Array(place, lists, *asked).mode() for asked in ((0, MIN_DIFFERING), (1, MIN_NOISY)))
+            suggestion = next(filter(None, tried), None)
             if suggestion is not None:
+                known.modes[place] = dict(suggestion.rule)
                 fresh.append(suggestion)
         if not fresh:
             return
@@ -325,7 +296,14 @@ class _Lists(NamedTuple):
     given: list[Sighting]
     renamed: list[tuple[list[Any], list[Any]]]
 
-    def tokens(self, names: Iterable[str] | None) -> list[tuple[list[str], list[str]]]:
+    @classmethod
+    def of(cls, seen: list[Sighting], place: Place, known: Alignment) -> _Lists:
+        long = [one for one in seen if len(one.old) > 1 and len(one.new) > 1]
+        below = (*place, None)
+        olds = [[known.members(item, below) if isinstance(item, dict) else item for item in one.old] for one in long]
+        return cls(long, [(old, one.new) for old, one in zip(olds, long, strict=True)])
+
+    def tokens(self, names: Collection[str] | None) -> list[tuple[list[str], list[str]]]:
         """The arrays as tokens of their items, or of some members."""
         if names is None:
             return [(list(map(token, old)), list(map(token, new))) for old, new in self.renamed]
@@ -333,134 +311,96 @@ class _Lists(NamedTuple):
         sides = [[[token([item[name] for name in chosen]) for item in side] for side in pair] for pair in self.renamed]
         return [(old, new) for old, new in sides]
 
+    def turned(self, names: Collection[str] | None) -> Share:
+        """In what share of the pairs the same items are in another order."""
+        tokens = zip(self.given, self.tokens(names), strict=True)
+        turned = {one.pair for one, (old, new) in tokens if old != new and Counter(old) == Counter(new)}
+        return Share(len(turned), len({one.pair for one in self.given}))
 
+
+@dataclass(frozen=True, slots=True)
 class _Array:
-    """The array at one place."""
+    """The array at one place: what old-new and old-old pairs have there, and which of them is asked for its mode."""
 
-    def __init__(self, place: Place, known: Alignment) -> None:
-        self.place = place
-        self.known = known
+    place: Place
+    both: tuple[_Lists, _Lists]
+    asked: int
+    least: int
 
-    def mode(self, seen: list[Sighting], noise: list[Sighting]) -> Suggestion | None:
-        """The mode that old-new pairs show, else the one that old-old pairs do."""
-        pairs, again = self._lists(seen), self._lists(noise)
-        for lists, others, least in ((pairs, again, MIN_DIFFERING), (again, pairs, MIN_NOISY)):
-            if len(lists.given) >= least:
-                suggestion = self._found(lists, others, least, is_noise=lists is again)
-                if suggestion is not None:
-                    return suggestion
-        return None
-
-    def _lists(self, seen: list[Sighting]) -> _Lists:
-        long = [one for one in seen if len(one.old) > 1 and len(one.new) > 1]
-        below = (*self.place, None)
-        members = self.known.members
-        return _Lists(
-            long,
-            [
-                (
-                    [members(item, below, is_old=True) if isinstance(item, dict) else item for item in one.old],
-                    one.new,
-                )
-                for one in long
-            ],
-        )
-
-    def _found(self, lists: _Lists, others: _Lists, least: int, *, is_noise: bool) -> Suggestion | None:
-        items = [item for pair in (*lists.renamed, *others.renamed) for side in pair for item in side]
+    def mode(self) -> Suggestion | None:
+        lists = self.both[self.asked]
+        if len(lists.given) < self.least:
+            return None
+        items = list(self._items())
         if not any(isinstance(item, dict | list) for item in items):
-            return self._unordered(lists, others, None, least, is_noise=is_noise)
+            return self._unordered(lists, None)
         if not all(isinstance(item, dict) for item in items):
             return None
         names = set.intersection(*(set(item) for item in items))
-        keyed = self._keyed(lists, others, names, least, is_noise=is_noise)
+        keyed = self._keyed(lists, names)
         if keyed is not None:
             return keyed
         telling = [name for name in sorted(names) if _is_telling(lists, name)]
-        if len(telling) * 2 <= len(names):
-            return None
-        return self._unordered(lists, others, telling, least, is_noise=is_noise)
+        return self._unordered(lists, telling) if len(telling) * 2 > len(names) else None
 
-    def _keyed(
-        self, lists: _Lists, others: _Lists, names: set[str], least: int, *, is_noise: bool
-    ) -> Suggestion | None:
+    def _items(self) -> Iterator[Any]:
+        return (item for lists in self.both for pair in lists.renamed for side in pair for item in side)
+
+    def _keyed(self, lists: _Lists, names: set[str]) -> Suggestion | None:
         ranked = []
         for name in sorted(names):
-            values = [item[name] for pair in (*lists.renamed, *others.renamed) for side in pair for item in side]
-            if any(value is None or isinstance(value, dict | list | bool) for value in values):
+            if any(item[name] is None or isinstance(item[name], dict | list | bool) for item in self._items()):
                 continue
-            spelled = lists.tokens((name,))
-            fitting = sum(_is_key(*pair) for pair in spelled)
-            is_unique = all(len(set(old)) == len(old) for old, _ in (*spelled, *others.tokens((name,))))
-            if is_unique and fitting >= SHARE * len(spelled):
+            fitting = sum(_is_key(*pair) for pair in lists.tokens((name,)))
+            is_unique = all(len(set(old)) == len(old) for one in self.both for old, _ in one.tokens((name,)))
+            if is_unique and fitting >= SHARE * len(lists.given):
                 ranked.append((_IDENTITY.search(name) is None, -fitting, name))
         if not ranked:
             return None
         _, fitting, name = min(ranked)
         spelled = lists.tokens((name,))
-        turned = [number for number, (old, new) in enumerate(spelled) if set(old) == set(new) and old != new]
-        if len(turned) < least:
+        turned = [at for at, (old, new) in enumerate(spelled) if set(old) == set(new) and old != new]
+        if len(turned) < self.least:
             return None
         count = len(lists.given)
-        level = "sure" if is_sure(-fitting, count, count) and len(turned) * 2 >= count else "review"
-        shares = self._shares(lists, others, (name,), is_noise=is_noise)
+        is_clear = is_sure(-fitting, count, count) and len(turned) * 2 >= count
         why = f"{name} is unique in every array, the order differs in {len(turned)} of {count}"
         key = f"/{escape_pointer(name)}" if "." in name or name.startswith("/") else name
-        rule = {"array-mode": "keyed", "array-key": key}
-        example = lists.renamed[turned[0]]
-        keys = ([item[name] for item in example[0]], [item[name] for item in example[1]])
-        self.known.modes[self.place] = ArrayMode("keyed", key)
-        return self._suggested(rule, level, shares, (-fitting, count, count), why, [keys], [])
+        old, new = lists.renamed[turned[0]]
+        keys = ([item[name] for item in old], [item[name] for item in new])
+        rule: dict[str, Json] = {"array-mode": "keyed", "array-key": key}
+        return self._suggested(rule, is_clear, (name,), (-fitting, count, count), why, [keys], [])
 
-    def _unordered(
-        self, lists: _Lists, others: _Lists, names: list[str] | None, least: int, *, is_noise: bool
-    ) -> Suggestion | None:
+    def _unordered(self, lists: _Lists, names: list[str] | None) -> Suggestion | None:
         """No key: members whose values are the same bag on both sides tell the items apart."""
         rows = lists.tokens(names)
-        turned = [number for number, (old, new) in enumerate(rows) if old != new]
-        good = {number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])}
-        if len(turned) < least or len(good) < SHARE * len(turned):
+        turned = [at for at, (old, new) in enumerate(rows) if old != new]
+        good = {at for at in turned if Counter(rows[at][0]) == Counter(rows[at][1])}
+        if len(turned) < self.least or len(good) < SHARE * len(turned):
             return None
-        level = "sure" if is_sure(len(good), len(turned), len(rows)) else "review"
         given = [(one.old, one.new) for one in lists.given]
-        bad = [given[number] for number in turned if number not in good]
-        examples = [given[number] for number in sorted(good)[:2]]
+        bad = [given[at] for at in turned if at not in good]
+        examples = [given[at] for at in sorted(good)[:2]]
         counts = (len(good), len(turned), len(rows))
-        shares = self._shares(lists, others, names, is_noise=is_noise)
-        self.known.modes[self.place] = ArrayMode("unordered")
-        rule = {"array-mode": "unordered"}
-        return self._suggested(rule, level, shares, counts, "the same items in another order", examples, bad)
-
-    def _shares(
-        self, lists: _Lists, others: _Lists, names: Iterable[str] | None, *, is_noise: bool
-    ) -> tuple[Share, Share]:
-        """In what share of old-old and of old-new pairs the same items are in another order."""
-        found = []
-        for one in (lists, others) if is_noise else (others, lists):
-            turned = {
-                sighting.pair
-                for sighting, (old, new) in zip(one.given, one.tokens(names), strict=True)
-                if old != new and Counter(old) == Counter(new)
-            }
-            found.append(Share(len(turned), len({sighting.pair for sighting in one.given})))
-        return found[0], found[1]
+        why = "the same items in another order"
+        return self._suggested({"array-mode": "unordered"}, is_sure(*counts), names, counts, why, examples, bad)
 
     def _suggested(
         self,
-        rule: Mapping[str, Json],
-        level: str,
-        shares: tuple[Share, Share],
+        rule: dict[str, Json],
+        is_clear: bool,
+        names: Collection[str] | None,
         counts: tuple[int, int, int],
         why: str,
         examples: list[Pair],
         against: list[Pair],
     ) -> Suggestion:
         """The suggestion; an order that Old does not keep itself is noise, which is sure by its rates."""
-        old, new = shares
+        new, old = (lists.turned(names) for lists in self.both)
         if old.differing >= MIN_NOISY:
             why += f"; Old itself changes it in {old}"
-            level = "sure" if level == "sure" or new.is_within(old) else "review"
-        return Suggestion(self.place, rule, level, *counts, why, examples, against)
+            is_clear = is_clear or new.is_within(old)
+        return Suggestion(self.place, rule, "sure" if is_clear else "review", *counts, why, examples, against)
 
 
 def _is_key(old: list[str], new: list[str]) -> bool:
@@ -474,3 +414,268 @@ def _is_telling(lists: _Lists, name: str) -> bool:
     """Whether the values of a member are the same bag on both sides of most arrays."""
     same = sum(Counter(old) == Counter(new) for old, new in lists.tokens((name,)))
     return same >= _AGREE * len(lists.given)
+
+
+# All steps.
+def suggest(
+    pairs: Iterable[Pair], noise: Iterable[Pair] = (), schema: Any = None, root: str | None = None
+) -> list[Suggestion]:
+    """Rules that would explain the differences of pairs; `noise` are pairs of Old with itself.
+
+    The rules of `schema` (text, bytes, a `Path` or an object) are taken as given: where they leave no difference,
+    or stand already, nothing is suggested.
+    """
+    given, again = list(pairs), list(noise)
+    known, settled, different = _given(given, schema, root)
+    found = [*find_renames(given, known), *find_array_modes(given, again, known)]
+    seen = known.observe(given)
+    noisy = _Noise(again, known)
+    for place, rows in seen.leaves.items():
+        if place not in settled:
+            found.extend(_missing(place, rows))
+            found.extend(_scalar(place, rows, noisy))
+    found.extend(_lone_items(seen))
+    if different is not None:
+        found = [one for one in found if any(_is_at(path, one.path) for path in different)]
+    return sorted(found, key=lambda one: (("sure", "review", "finding").index(one.level), one.path, one.id))
+
+
+def _given(pairs: list[Pair], schema: object, root: str | None) -> tuple[Alignment, set[Place], set[str] | None]:
+    """What a schema says already: renames and modes, places with rules for values, and the paths that still differ."""
+    known = Alignment()
+    if schema is None:
+        return known, set(), None
+    document = open_document(schema)
+    settled = _take_over(document, (find_root(document, root),), known, [value for pair in pairs for value in pair])
+    plan = compile_schema(schema, root=root)
+    entries = (entry for old, new in pairs for entry in plan.compare_values(old, new).diffs)
+    return known, settled, {generalised(entry["path"]) for entry in entries}
+
+
+def _is_at(path: str, place: str) -> bool:
+    """Whether a path is at a place or inside it."""
+    return path.startswith(place) and path[len(place) : len(place) + 1] in ("", ".", "[")
+
+
+def _take_over(
+    document: SchemaDocument, fragments: Fragments, known: Alignment, values: list[Json], place: Place = ()
+) -> set[Place]:
+    """Read renames and array modes of a schema, as deep as the values go; the places that have rules for values."""
+    node = document.node(fragments)
+    rules = {name.removeprefix(EXTENSION_PREFIX): extension.value for name, extension in node.extensions.items()}
+    settled = {place} if rules.keys() - {"alias", "array-mode", "array-key"} else set()
+    if place and isinstance(rules.get("alias"), str) and isinstance(place[-1], str):
+        known.rename(place[:-1], rules["alias"], place[-1])
+    if rules.get("array-mode") in ("keyed", "unordered"):
+        named = ("array-mode", "array-key")
+        known.modes[place] = {name: rules[name] for name in named if isinstance(rules.get(name), str)}
+    objects = [value for value in values if isinstance(value, dict)]
+    members = dict(node.properties) if objects else {}
+    for choice in node.choices if objects else ():
+        for branch in choice.branches:
+            members = {**document.node((branch,)).properties, **members}
+    for name, child in members.items():
+        alias = document.node(child).extensions.get(f"{EXTENSION_PREFIX}alias")
+        names = {name, alias.value if alias is not None else name}
+        below = [value[one] for value in objects for one in names if one in value]
+        if below:
+            settled |= _take_over(document, child, known, below, (*place, name))
+    items = [item for value in values if isinstance(value, list) for item in value]
+    if items and node.items:
+        settled |= _take_over(document, node.items, known, items, (*place, None))
+    return settled
+
+
+class _Noise:
+    """Where Old differs from itself, under New's names and the array modes that the comparison uses."""
+
+    def __init__(self, again: list[Pair], known: Alignment) -> None:
+        self.pairs = len(again)
+        self._known = known
+        self._seen = known.observe(again, are_both_old=True)
+        self._rows = {place: list(self._telling(place, rows)) for place, rows in self._seen.leaves.items()}
+
+    def rows(self, place: Place) -> list[Sighting]:
+        """What Old said twice at a place, of the pairs that can tell."""
+        return self._rows.get(place, [])
+
+    def can_be_sure(self, place: Place) -> bool:
+        """Whether the items around a place are surely those that belong together: no values moved between them."""
+        if "unordered" in self._arrays(place).values():
+            return False
+        return len(self.rows(place)) == len(_both(self._seen.leaves.get(place, [])))
+
+    def _arrays(self, place: Place) -> dict[Place, Any]:
+        """The arrays around a place and their modes."""
+        outer = [place[:at] for at, step in enumerate(place) if step is None]
+        return {array: self._known.modes.get(array, {}).get("array-mode") for array in outer}
+
+    def _telling(self, place: Place, rows: list[Sighting]) -> Iterator[Sighting]:
+        """The rows of pairs in which the items are aligned: a value that is at another item now did not change."""
+        arrays = self._arrays(place)
+        loose = [array for array, mode in arrays.items() if mode != "keyed"]
+        shifted = {pair for array in loose for pair in self._seen.lone_items.get(array, ())}
+        by_pair: dict[int, list[Sighting]] = defaultdict(list)
+        for row in _both(rows):
+            by_pair[row.pair].append(row)
+        for pair, found in by_pair.items():
+            if not arrays or not (pair in shifted or _has_moved(found)):
+                yield from found
+
+
+def _both(rows: list[Sighting]) -> list[Sighting]:
+    """The rows that have a value on both sides."""
+    return [row for row in rows if row.old is not MISSING and row.new is not MISSING]
+
+
+def _has_moved(rows: list[Sighting]) -> bool:
+    """Whether more values differ by their item than are missing from the bag of all items."""
+    olds, news = [token(row.old) for row in rows], [token(row.new) for row in rows]
+    return sum(map(str.__ne__, olds, news)) > (Counter(olds) - Counter(news)).total()
+
+
+def _missing(place: Place, rows: list[Sighting]) -> Iterator[Suggestion]:
+    """Members that only one side has: a default, null as missing, or a finding."""
+    both = _both(rows)
+    for side, words in ((NEW, "the member is gone in New"), (OLD, "the member is new")):
+        lone = [(row.old, row.new) for row in rows if (row.old, row.new)[side] is MISSING]
+        if not lone:
+            continue
+        values = Counter(token(pair[1 - side]) for pair in lone)
+        spelled, count = values.most_common(1)[0]
+        value = next(pair[1 - side] for pair in lone if token(pair[1 - side]) == spelled)
+        is_rule = both and len(lone) >= MIN_DIFFERING and count >= SHARE * len(lone)
+        if not is_rule or isinstance(value, dict | list):
+            why = f"missing {'once' if len(lone) == 1 else f'{len(lone)} times'}" if both else words
+            yield Suggestion(place, {}, "finding", 0, len(lone), len(rows), why, lone[:3])
+            continue
+        written = sum(token((row.old, row.new)[1 - side]) == spelled for row in both)
+        rule = {"allow-null-as-missing": True} if value is None else {"default": value}
+        sure = wilson(count, len(lone)) >= 0.8 and written <= _WRITTEN_OUT * (written + count)
+        against = [pair for pair in lone if token(pair[1 - side]) != spelled]
+        why = f"missing {len(lone)} times where the other side has {spelled}, which is written out {written} times"
+        level = "sure" if sure else "review"
+        yield Suggestion(place, rule, level, count, len(lone), len(rows), why, lone[:3], against[:3])
+
+
+def _lone_items(seen: Sightings) -> Iterator[Suggestion]:
+    """Items that have no partner: never a rule, because one would hide lost items."""
+    for place, lone in seen.lone_items.items():
+        rows = list(lone.values())
+        lost = sum(row.new is MISSING for row in rows)
+        having = len({row.pair for row in seen.arrays.get(place, [])})
+        why = f"items without a partner in {len(rows)} of {having} pairs, in {lost} of them one of Old's"
+        examples = [(row.old, row.new) for row in rows[:3]]
+        yield Suggestion(place, {}, "finding", 0, len(rows), having, why, examples)
+
+
+def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Suggestion]:
+    found = [row for row in _both(rows) if not any(isinstance(value, dict | list) for value in row)]
+    both = [(row.old, row.new) for row in found]
+    differing = [pair for pair in both if not same_json(*pair)]
+    old_share, new_share = Share.of(noise.rows(place)), Share.of(found)
+    is_noisy = old_share.differing >= MIN_NOISY
+    if is_noisy and noise.can_be_sure(place) and new_share.is_within(old_share):
+        yield _noise_rule(place, both, noise, (old_share, new_share), "sure")
+        return
+    explained = _explained(place, both, differing)
+    if explained is not None:
+        yield explained
+    elif is_noisy:
+        yield _noise_rule(place, both, noise, (old_share, new_share), "review")
+    elif differing:
+        words = "old-old pairs would tell whether it is noise"
+        if noise.pairs:
+            words = f"Old differs from itself in {old_share} pairs" if old_share.differing else "Old never changes it"
+        why = f"differs without a pattern in {new_share} pairs; {words}"
+        yield Suggestion(place, {}, "finding", 0, len(differing), len(both), why, differing[:3])
+
+
+def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggestion | None:
+    """The tightest hypothesis that explains the differences of a field."""
+    for hypothesis in hypotheses(differing, both) if len(differing) >= MIN_DIFFERING else ():
+        good = [pair for pair in differing if hypothesis.explains(*pair)]
+        if len(good) < max(MIN_DIFFERING, SHARE * len(differing)):
+            continue
+        enough = is_sure(len(good), len(differing), len(both), rare_is_fine=hypothesis.rare_is_fine)
+        level = "sure" if hypothesis.can_be_sure and enough else "review"
+        is_rare = 2 * len(differing) < len(both)
+        why = f"{hypothesis.why}; only in {len(differing)} of {len(both)}" if is_rare else hypothesis.why
+        against = [pair for pair in differing if not hypothesis.explains(*pair)]
+        counts = (len(good), len(differing), len(both))
+        return Suggestion(place, hypothesis.rule, level, *counts, why, good[:3], against[:3])
+    return None
+
+
+def _noise_rule(place: Place, both: list[Pair], noise: _Noise, shares: tuple[Share, Share], level: str) -> Suggestion:
+    rows = noise.rows(place)
+    values = [value for row in rows for value in row[1:]] + [new for _, new in both] + [old for old, _ in both]
+    shape = shape_of(values)
+    if shape is not None:
+        rule: dict[str, Json] = {"pattern": shape}
+    else:
+        rule = {"strategy": "ignore" if any(value is None for value in values) else "exists"}
+    old, new = shares
+    why = f"Old differs from itself in {old} old-old pairs, New from Old in {new} pairs"
+    examples = [(row.old, row.new) for row in rows if not same_json(row.old, row.new)][:3]
+    unseen = old.upper if level == "sure" else max(old.upper, new.upper)
+    return Suggestion(place, rule, level, new.differing, new.differing, new.having, why, examples, unseen=unseen)
+
+
+def suggest_file(
+    pairs: str | FilePath,
+    noise: str | FilePath | None = None,
+    schema: Any = None,
+    root: str | None = None,
+    endpoint: str | None = None,
+) -> list[Suggestion]:
+    """Suggestions for a file of pairs, as `payloads batch` reads them; whole answers count by their bodies."""
+    old_old = read_pairs(noise, endpoint) if noise is not None else ()
+    return suggest(read_pairs(pairs, endpoint), old_old, schema, root)
+
+
+def read_pairs(
+    path: str | FilePath, endpoint: str | None = None, *, without: Collection[str] = (), skip_bad: bool = False
+) -> Iterator[Pair]:
+    """The pairs of a file that have both sides, of one endpoint or of all `without` some.
+
+    Bad lines raise, or are left out.
+    """
+    for record in _records(path):
+        if record.problem is not None and skip_bad:
+            continue
+        if record.problem is not None:
+            raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
+        is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
+        if is_wanted and record.old is not None and record.new is not None:
+            yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
+
+
+def endpoints_of(path: str | FilePath) -> set[str]:
+    """The endpoints that the pairs of a file name."""
+    return {record.endpoint for record in _records(path) if record.endpoint}
+
+
+def _records(path: str | FilePath) -> Iterator[Record]:
+    job = BatchJob((open_source(path, "pairs"),), {})
+    for split in splits_of(job):
+        records = (record for record, _ in records_of(job, split) if record is not None)
+        for at, record in enumerate(records, 1):
+            record.line = at
+            yield record
+
+
+def _body(value: Any) -> Any:
+    is_answer = isinstance(value, dict) and value.keys() == {"status", "headers", "body"}
+    return value["body"] if is_answer else value
+
+
+def read_accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving",)) -> list[Suggestion]:
+    """The suggestions that `--accept` names: preserving (default), sure, all, or ids."""
+    words = set(wanted)
+
+    def is_named(one: Suggestion) -> bool:
+        known = {"all": True, "sure": one.level == "sure", "preserving": one.is_preserving, one.id: True}
+        return any(known.get(word, False) for word in words)
+
+    return [one for one in suggestions if one.rule and is_named(one)]
