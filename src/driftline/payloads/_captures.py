@@ -24,9 +24,11 @@ import json
 import re
 import secrets
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -134,23 +136,18 @@ class NoBodyError(CaptureError):
     """The capture does not have the body of an answer."""
 
 
-@dataclass(slots=True)
-class Response:
-    """What is compared of one response."""
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: Any = None
-
-
 class Exchange(NamedTuple):
     """A request and its response, or why the response cannot be read."""
 
     key: RequestKey
-    response: Response | None
+    response: dict[str, Json] | None  # status, headers and body
     problem: str | None = None
     arrival: str = ""  # GoReplay's id of a request, which tells equal ones apart
     has_body: bool = True  # False where the answer had one that the capture does not have
+
+    @classmethod
+    def failed(cls, key: RequestKey, error: Exception, arrival: str = "") -> Exchange:
+        return cls(key, None, str(error), arrival, not isinstance(error, NoBodyError))
 
     @property
     def endpoint(self) -> str:
@@ -173,35 +170,30 @@ def capture_pairs(
     waiting: dict[tuple[RequestKey, str], list[Exchange]] = {}
     for exchange in reversed(new):
         waiting.setdefault((exchange.key, exchange.arrival), []).append(exchange)
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     for exchange in old:
         partners = waiting.get((exchange.key, exchange.arrival))
-        yield _record(exchange, partners.pop() if partners else None, seen)
+        yield _record({"old": exchange, "new": partners.pop() if partners else None}, seen)
     left = {id(exchange) for partners in waiting.values() for exchange in partners}
     for exchange in new:
         if id(exchange) in left:
-            yield _record(None, exchange, seen)
+            yield _record({"old": None, "new": exchange}, seen)
 
 
-def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Json]:
-    first = old or new
-    assert first is not None
-    method, path, query, body, headers = first.key
+def _record(sides: dict[str, Exchange | None], seen: Counter[str]) -> dict[str, Json]:
+    found = [exchange for exchange in sides.values() if exchange is not None]
+    method, path, query, body, headers = found[0].key
     name = f"{method} {path}" + (f"?{'&'.join(f'{key}={value}' for key, value in query)}" if query else "")
     name += f" {body[:8]}" if body else ""
     name += "".join(f" {header}={value}" for header, value in headers)
-    seen[name] = seen.get(name, 0) + 1
-    record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": first.endpoint}
-    problems = [one.problem for one in (old, new) if one is not None and one.problem is not None]
+    seen[name] += 1
+    record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": found[0].endpoint}
+    problems = [exchange.problem for exchange in found if exchange.problem is not None]
     if problems:
-        lacking = sum(not one.has_body for one in (old, new) if one is not None)
+        lacking = sum(not exchange.has_body for exchange in found)
         return {**record, "error": "; ".join(problems), **({"no_body": lacking} if lacking else {})}
-    for side, exchange in (("old", old), ("new", new)):
-        if exchange is None or exchange.response is None:
-            record["missing"] = side
-        else:
-            answer = exchange.response
-            record[side] = {"status": answer.status, "headers": answer.headers, "body": answer.body}
+    for side, exchange in sides.items():
+        record |= {"missing": side} if exchange is None else {side: exchange.response}
     return record
 
 
@@ -267,22 +259,16 @@ def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
 
     for encoding in reversed([name.strip().lower() for name in encodings.split(",") if name.strip()]):
         if encoding in ("gzip", "x-gzip"):
-            data = _read_limited(lambda data=data: gzip.GzipFile(fileobj=io.BytesIO(data)), limit)
+            try:
+                data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(limit + 1)
+            except (OSError, EOFError, zlib.error) as error:
+                raise CaptureError(f"the body is damaged: {error}") from None
         elif encoding == "deflate":
             data = _inflated(data, limit)
         elif encoding != "identity":
             raise CaptureError(f"the encoding {encoding!r} is not known")
-    if len(data) > limit:
-        raise CaptureError(f"the body has more than {limit:,} bytes")
-    return data
-
-
-def _read_limited(opened: Any, limit: int) -> bytes:
-    try:
-        with opened() as stream:
-            data: bytes = stream.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CaptureError(f"the body is damaged: {error}") from None
+        if len(data) > limit:
+            break
     if len(data) > limit:
         raise CaptureError(f"the body has more than {limit:,} bytes")
     return data
@@ -291,90 +277,80 @@ def _read_limited(opened: Any, limit: int) -> bytes:
 def _inflated(data: bytes, limit: int) -> bytes:
     """Decompress `deflate`, which is zlib by the standard, and often raw in practice."""
     for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
-        try:
+        with suppress(zlib.error):
             return zlib.decompressobj(bits).decompress(data, limit + 1)
-        except zlib.error:
-            continue
     raise CaptureError("the body is damaged: not deflate")
 
 
-def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> Response:
+def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> dict[str, Json]:
     if status == 0:
         raise CaptureError("the capture has no answer: status 0, the request was blocked or aborted")
-    return Response(status, headers, decoded_body(data, headers, limit))
+    body = decoded_body(data, headers, limit)
+    return {"status": status, "headers": dict(headers), "body": body}
 
 
-def _tried(key: RequestKey, make: Any, arrival: str = "") -> Exchange:
-    try:
-        return Exchange(key, make(), None, arrival)
-    except (CaptureError, PayloadError) as error:
-        return Exchange(key, None, str(error), arrival, not isinstance(error, NoBodyError))
+def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by their names in lower case; repeated ones are one."""
+    found: dict[str, str] = {}
+    for given, value in headers:
+        name = given.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 # HAR files.
 def read_har(path: Path, limit: int, options: PairingOptions, *, is_old: bool) -> Iterator[Exchange]:
     """The exchanges of a HAR file, or of the one in a zip file, in order of arrival."""
-    with _HarFiles(path) as files:
-        content = parse_json(files.main(), path.name)
+    import zipfile
+
+    is_zip = path.is_file() and zipfile.is_zipfile(path)
+    with zipfile.ZipFile(path) if is_zip else nullcontext() as archive:
+        content = parse_json(_har_text(path, archive), path.name)
         entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
         if not isinstance(entries, list):
-            raise InputError(f"{path} is not a HAR file: log.entries is missing", code="invalid_input", path=str(path))
+            raise _bad_input(f"{path} is not a HAR file: log.entries is missing", path)
         for number, entry in enumerate(entries):
             try:
                 key = options.key(_har_request(entry["request"]), is_old=is_old)
                 response = entry["response"]
                 status, headers = int(response["status"]), _har_headers(response)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                message = f"{path}: entry {number} lacks {error}"
-                raise InputError(message, code="invalid_input", path=str(path)) from None
-            yield _tried(
-                key,
-                lambda s=status, h=headers, r=response, m=key.method: _response(
-                    s, h, _har_body(r, h, files, limit) if s and m != "HEAD" else b"", limit
-                ),
-            )
+                raise _bad_input(f"{path}: entry {number} lacks {error}", path) from None
+            try:
+                has_body = status and key.method != "HEAD"
+                data = _har_body(response, headers, path, archive, limit) if has_body else b""
+                yield Exchange(key, _response(status, headers, data, limit))
+            except (CaptureError, PayloadError) as error:
+                yield Exchange.failed(key, error)
 
 
-class _HarFiles:
-    """A HAR file and the bodies that are attached to it: files in its folder, or beside it in a zip file."""
+def _bad_input(message: str, path: Path) -> InputError:
+    return InputError(message, code="invalid_input", path=str(path))
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._zip: ZipFile | None = None
 
-    def __enter__(self) -> _HarFiles:
-        import zipfile
+def _har_text(path: Path, archive: ZipFile | None) -> bytes:
+    if archive is None:
+        with open_bytes(path) as stream:
+            return stream.read()
+    names = sorted(name for name in archive.namelist() if name.endswith(".har"))
+    if not names:
+        raise _bad_input(f"{path} has no .har file in it", path)
+    return archive.read(names[0])
 
-        if self._path.is_file() and zipfile.is_zipfile(self._path):
-            self._zip = zipfile.ZipFile(self._path)
-        return self
 
-    def __exit__(self, *details: object) -> None:
-        if self._zip is not None:
-            self._zip.close()
+def _attached(name: str, path: Path, archive: ZipFile | None, limit: int) -> bytes:
+    """An attached body, in the folder of the HAR file or beside it in a zip file; no more than a byte beyond the limit
+    is read."""
+    from zipfile import BadZipFile
 
-    def main(self) -> bytes:
-        """The HAR file itself."""
-        if self._zip is None:
-            with open_bytes(self._path) as stream:
-                return stream.read()
-        names = sorted(name for name in self._zip.namelist() if name.endswith(".har"))
-        if not names:
-            raise InputError(f"{self._path} has no .har file in it", code="invalid_input", path=str(self._path))
-        return self._zip.read(names[0])
-
-    def attached(self, name: str, limit: int) -> bytes:
-        """An attached body; no more than a byte beyond the limit is read."""
-        from zipfile import BadZipFile
-
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts:
-            raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
-        try:
-            with self._zip.open(name) if self._zip is not None else (self._path.parent / place).open("rb") as stream:
-                return stream.read(limit + 1)
-        except (OSError, KeyError, ValueError, EOFError, zlib.error, BadZipFile):
-            raise NoBodyError(f"the capture has no body: the attached file {name!r} is not there") from None
+    place = PurePosixPath(name)
+    if place.is_absolute() or ".." in place.parts:
+        raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
+    try:
+        with archive.open(name) if archive is not None else (path.parent / place).open("rb") as stream:
+            return stream.read(limit + 1)
+    except (OSError, KeyError, ValueError, EOFError, zlib.error, BadZipFile):
+        raise NoBodyError(f"the capture has no body: the attached file {name!r} is not there") from None
 
 
 def _har_request(request: dict[str, Any]) -> Request:
@@ -390,22 +366,20 @@ def _har_request(request: dict[str, Any]) -> Request:
 
 
 def _har_headers(response: dict[str, Any]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for header in response.get("headers") or []:
-        name = str(header["name"]).lower()
-        headers[name] = f"{headers[name]}, {header['value']}" if name in headers else str(header["value"])
+    headers = _joined((str(one["name"]), str(one["value"])) for one in response.get("headers") or [])
     kind = (response.get("content") or {}).get("mimeType")
-    if kind:
-        headers.setdefault("content-type", str(kind))
-    return headers
+    return {**headers, "content-type": str(kind)} if kind and "content-type" not in headers else headers
 
 
-def _har_body(response: dict[str, Any], headers: dict[str, str], files: _HarFiles, limit: int) -> bytes:
+def _har_body(
+    response: dict[str, Any], headers: dict[str, str], path: Path, archive: ZipFile | None, limit: int
+) -> bytes:
     content = response.get("content") or {}
     text = content.get("text") or ""
-    received = next((size for size in (content.get("size"), response.get("bodySize")) if _is_count(size)), 0)
+    sizes = (content.get("size"), response.get("bodySize"))
+    received = next((size for size in sizes if isinstance(size, int | float) and size > 0), 0)
     if not text and content.get("_file"):
-        data = files.attached(str(content["_file"]), limit)
+        data = _attached(str(content["_file"]), path, archive, limit)
     elif not text and received:
         raise NoBodyError(f"the capture has no body, {received:,} bytes were received")
     elif content.get("encoding") == "base64":
@@ -418,10 +392,6 @@ def _har_body(response: dict[str, Any], headers: dict[str, str], files: _HarFile
     if not data.startswith(_GZIP_MAGIC):
         headers.pop("content-encoding", None)  # a HAR contains bodies decoded
     return data
-
-
-def _is_count(size: object) -> bool:
-    return isinstance(size, int | float) and size > 0
 
 
 # GoReplay files.
@@ -437,15 +407,17 @@ def read_gor(path: Path, limit: int, options: PairingOptions) -> tuple[list[Exch
         head, _, message = record.lstrip(b"\n").partition(b"\n")
         words = head.decode("latin-1").split()
         if len(words) < 2 or words[0] not in ("1", "2", "3"):
-            raise InputError(f"{path} is not a GoReplay file: {head[:40]!r}", code="invalid_input", path=str(path))
-        if words[0] == "1":
-            requests[words[1]] = options.key(_gor_request(message), is_old=True)
-        else:
-            key = requests.get(words[1], RequestKey("", words[1]))
-            has_body = key.method != "HEAD"
-            sides[words[0]][words[1]] = _tried(
-                key, lambda m=message, h=has_body: _gor_response(m, limit, has_body=h), words[1]
-            )
+            raise _bad_input(f"{path} is not a GoReplay file: {head[:40]!r}", path)
+        kind, arrival = words[:2]
+        if kind == "1":
+            requests[arrival] = options.key(_gor_request(message), is_old=True)
+            continue
+        key = requests.get(arrival, RequestKey("", arrival))
+        try:
+            response = _gor_response(message, limit, has_body=key.method != "HEAD")
+            sides[kind][arrival] = Exchange(key, response, arrival=arrival)
+        except (CaptureError, PayloadError) as error:
+            sides[kind][arrival] = Exchange.failed(key, error, arrival)
     return list(sides[_OLD_RESPONSE].values()), list(sides[_NEW_RESPONSE].values())
 
 
@@ -458,7 +430,7 @@ def _gor_request(message: bytes) -> Request:
     return Request(method, url, body, headers.get("content-type", ""), headers)
 
 
-def _gor_response(message: bytes, limit: int, *, has_body: bool) -> Response:
+def _gor_response(message: bytes, limit: int, *, has_body: bool) -> dict[str, Json]:
     start, headers, body = _http_message(message)
     words = start.split()
     if len(words) < 2 or not words[1].isdigit():
@@ -472,12 +444,8 @@ def _gor_response(message: bytes, limit: int, *, has_body: bool) -> Response:
 def _http_message(message: bytes) -> tuple[str, dict[str, str], bytes]:
     head, _, body = message.partition(b"\r\n\r\n")
     start, *lines = head.decode("latin-1").split("\r\n")
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        name = name.strip().lower()
-        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
-    return start, headers, body
+    parts = (line.partition(":") for line in lines)
+    return start, _joined((name.strip(), value.strip()) for name, _, value in parts), body
 
 
 def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
@@ -501,14 +469,6 @@ def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
 
 
 # Masks.
-class _Place(NamedTuple):
-    """A path with its keys masked, and how far the mask paths are matched there."""
-
-    text: str
-    state: PathState
-    is_masked: bool
-
-
 class Masker:
     """Masks what some paths select, in values, in shown containers, in the keys of paths and in ids."""
 
@@ -558,7 +518,7 @@ class Masker:
         """A report with masked values, paths and messages."""
         coverage = report.coverage
         if coverage is not None:
-            unmatched = {name: [self._masked_place(path).text for path in coverage[name]] for name in _UNMATCHED}
+            unmatched = {name: [self._masked(path)[0] for path in coverage[name]] for name in _UNMATCHED}
             coverage = {**coverage, **unmatched}
         return replace(
             report,
@@ -570,57 +530,41 @@ class Masker:
 
     def entry(self, entry: Entry) -> Entry:
         """An entry with masked values, path and message."""
-        place = self._masked_place(entry["path"])
-        shown = Entry(entry)
-        shown["path"] = place.text
-        values = [name for name in ("old_value", "new_value") if name in entry]
-        for name in values:
-            shown[name] = self._below(entry[name], place.state, place.is_masked)
-        if place.is_masked and "message" in entry:
-            shown["message"] = self._message(shown)
+        path, state, is_masked = self._masked(entry["path"])
+        shown = Entry({**entry, "path": path})
+        for name in ("old_value", "new_value"):
+            if name in entry:
+                shown[name] = self._below(entry[name], state, is_masked)
+        if is_masked and entry.get("type") == "VALUE_MISMATCH":
+            shown["message"] = f"Values differ: {shown['old_value']} != {shown['new_value']}"
+        elif is_masked and "message" in entry:
+            shown["message"] = _MESSAGES.get(entry["type"]) or str(entry["message"])
         return shown
 
-    def _message(self, entry: Entry) -> str:
-        if entry["type"] == "VALUE_MISMATCH":
-            return f"Values differ: {entry['old_value']} != {entry['new_value']}"
-        return _MESSAGES.get(entry["type"]) or str(entry["message"])
+    def _masked(self, path: str) -> tuple[str, PathState, bool]:
+        """A path with its keys masked, how far the mask paths are matched there, and whether one is."""
+        text, state, is_masked = self._stepped(path[1:], self._start, self._start.removed_by is not None)
+        return f"${text}", state, is_masked
 
-    def _masked_place(self, path: str) -> _Place:
-        state, is_masked = self._start, self._start.removed_by is not None
-        parts = ["$"]
-        for found in STEP.finditer(path, 1):
+    def _stepped(self, path: str, state: PathState, is_masked: bool) -> tuple[str, PathState, bool]:
+        parts = []
+        for found in STEP.finditer(path):
+            quoted = found["quoted"]
+            state = state.step(found["name"] if quoted is None else unescaped(quoted))  # None for the items of an array
+            text = found.group()
             if found["test"] is not None:
-                state = state.step(None)
-                parts.append(f"[?({self._keys(found['test'], state, is_masked)})]")
-            elif found["index"] is not None:
-                state = state.step(None)
-                parts.append(found.group())
-            else:
-                name = found["name"] if found["name"] is not None else unescaped(found["quoted"])
-                state = state.step(name)
-                parts.append(found.group())
+                text = f"[?({_KEY_TEST.sub(partial(self._key_test, state, is_masked), found['test'])})]"
+            parts.append(text)
             is_masked = is_masked or state.removed_by is not None
-        return _Place("".join(parts), state, is_masked)
+        return "".join(parts), state, is_masked
 
-    def _keys(self, tests: str, state: PathState, is_masked: bool) -> str:
-        """The key values of a keyed item."""
-
-        def shown(found: re.Match[str]) -> str:
-            at, hidden = state, is_masked
-            for step in STEP.finditer(found["path"]):
-                at = at.step(step["name"] if step["name"] is not None else unescaped(step["quoted"]))
-                hidden = hidden or at.removed_by is not None
-            value = found["value"]
-            if hidden:
-                plain = unescaped(value[1:-1]) if value.startswith("'") else _number(value)
-                value = f"'{self.token(plain)}'"
-            return f"@{found['path']}=={value}{found['rest'] or ''}"
-
-        return _KEY_TEST.sub(shown, tests)
-
-
-def _number(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    def _key_test(self, state: PathState, is_masked: bool, found: re.Match[str]) -> str:
+        """A test of the key values of a keyed item."""
+        value: Any = found["value"]
+        if self._stepped(found["path"], state, is_masked)[2]:
+            plain = unescaped(value[1:-1]) if value.startswith("'") else value
+            if plain is value:
+                with suppress(ValueError):
+                    plain = json.loads(value)
+            value = f"'{self.token(plain)}'"
+        return f"@{found['path']}=={value}{found['rest'] or ''}"

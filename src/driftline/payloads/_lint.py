@@ -69,30 +69,19 @@ class _Place:
 def lint(schema: object, root: str | None = None) -> list[Finding]:
     """The findings of a schema, in the order of the document; raises `SCHEMA_PARSE_ERROR` where it cannot be read."""
     document = open_document(schema)
-    start = find_root(document, root)
+    nodes = reachable(document, find_root(document, root))
     found: dict[tuple[str, str], Finding] = {}
-    for place in _places(document, start):
-        for check in CHECKS:
-            for rule, message in check(place):
-                _add(found, document, place.node, rule, message)
-    for rule, message, pointer in (*_unreachable(document, start), *_not_followed(document, start)):
-        found.setdefault((pointer, message), _finding(document, rule, message, pointer))
+    for rule, message, pointer in (
+        *_at_nodes(document, nodes),
+        *_unreachable(document, nodes),
+        *_not_followed(document, nodes),
+    ):
+        found.setdefault((pointer, message), Finding(rule, message, pointer, **document.position(pointer)))
     return sorted(found.values(), key=lambda finding: (finding.line or 0, finding.column or 0, finding.pointer))
 
 
-def _add(found: dict[Any, Finding], document: SchemaDocument, node: Node, rule: str, message: str) -> None:
-    extension = node.extensions.get(rule)
-    pointer = extension.pointer if extension is not None else (node.pointers[0] if node.pointers else "")
-    found.setdefault((pointer, message), _finding(document, rule, message, pointer))
-
-
-def _finding(document: SchemaDocument, rule: str, message: str, pointer: str) -> Finding:
-    return Finding(rule, message, pointer, **document.position(pointer))
-
-
-def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:
+def _at_nodes(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple[str, str, str]]:
     names: dict[tuple[str, ...], str] = {}
-    nodes = reachable(document, start)
     for node in nodes:
         for name, fragments in node.properties.items():
             names.setdefault(document.node(fragments).pointers, name)
@@ -100,40 +89,44 @@ def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:
             if fragments:
                 names.setdefault(document.node(fragments).pointers, _ANY_NAME)
     for node in nodes:
-        yield _Place(node, read_rules(node.extensions), names.get(node.pointers), document)
+        place = _Place(node, read_rules(node.extensions), names.get(node.pointers), document)
+        for check in (_unreadable, _wrong_type, _outranked, _out_of_place, _aliases, _absent_members):
+            for rule, message in check(place):
+                extension = node.extensions.get(rule)
+                pointer = extension.pointer if extension is not None else (node.pointers[0] if node.pointers else "")
+                yield rule, message, pointer
 
 
-def _problems(place: _Place) -> Iterator[tuple[str, str]]:
+def _rule(name: str) -> str:
+    return EXTENSION_PREFIX + name
+
+
+def _unreadable(place: _Place) -> Iterator[tuple[str, str]]:
     for problem in place.rules.problems:
         yield problem.rule, problem.message
-
-
-def _bad_condition(place: _Place) -> Iterator[tuple[str, str]]:
     if place.rules.when is not None:
         try:
             parse_condition(place.rules.when)
         except BadValueError as error:
-            yield f"{EXTENSION_PREFIX}when", f"x-migration-when is not a condition ({error})"
-
-
-def _bad_paths(place: _Place) -> Iterator[tuple[str, str]]:
+            yield _rule("when"), f"x-migration-when is not a condition ({error})"
     for path in start_state(place.rules.global_ignores)[2]:
-        yield f"{EXTENSION_PREFIX}global-ignores", f"{path.text} is not a JSONPath ({path.reason})"
+        yield _rule("global-ignores"), f"{path.text} is not a JSONPath ({path.reason})"
 
 
 def _wrong_type(place: _Place) -> Iterator[tuple[str, str]]:
     types = place.node.types
     if types is None or place.rules.inherit or place.node.choices:
         return
-    shown = " or ".join(sorted(types))
+    cast = place.rules.cast
+    fits = {
+        "number": bool(types & _NUMERIC) or cast in ("int", "float"),
+        "string": "string" in types or cast == "string",
+        "array": "array" in types,
+    }
     for name in place.node.extensions:
         scope = EXTENSIONS[name].scope if name in EXTENSIONS else ""
-        if scope == "number" and not types & _NUMERIC and place.rules.cast not in ("int", "float"):
-            yield name, f"{name} is for numbers, the type is {shown}: it never applies"
-        elif scope == "string" and "string" not in types and place.rules.cast != "string":
-            yield name, f"{name} is for strings, the type is {shown}: it never applies"
-        elif scope == "array" and "array" not in types:
-            yield name, f"{name} is for arrays, the type is {shown}: it never applies"
+        if not fits.get(scope, True):
+            yield name, f"{name} is for {scope}s, the type is {' or '.join(sorted(types))}: it never applies"
 
 
 def _outranked(place: _Place) -> Iterator[tuple[str, str]]:
@@ -144,56 +137,47 @@ def _outranked(place: _Place) -> Iterator[tuple[str, str]]:
             if kind is not None and kind.field != "strategy" and (kind.is_value_rule or kind.scope == "array"):
                 yield name, f"{name} never applies beside x-migration-strategy: {rules.strategy}"
     elif rules.pattern is not None:
-        for name in _OUTRANKED_BY_PATTERN:
-            if EXTENSION_PREFIX + name in place.node.extensions:
-                yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} never applies beside x-migration-pattern"
+        for name in map(_rule, _OUTRANKED_BY_PATTERN):
+            if name in place.node.extensions:
+                yield name, f"{name} never applies beside x-migration-pattern"
 
 
-def _needs_keyed(place: _Place) -> Iterator[tuple[str, str]]:
-    mode = place.node.extensions.get(f"{EXTENSION_PREFIX}array-mode")
-    if mode is None or mode.value != "keyed":
-        for name in ("array-key", "duplicate-handling"):
-            if EXTENSION_PREFIX + name in place.node.extensions:
-                yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} needs x-migration-array-mode: keyed"
-
-
-def _needs_a_member(place: _Place) -> Iterator[tuple[str, str]]:
-    for name, needs_own_name in (("alias", True), ("default", False)):
-        is_member = place.name is not None and not (needs_own_name and place.name == _ANY_NAME)
-        if not is_member and EXTENSION_PREFIX + name in place.node.extensions:
-            yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} is for members of an object: it never applies"
-
-
-def _nothing_inherits(place: _Place) -> Iterator[tuple[str, str]]:
-    node = place.node
-    is_scalar = node.types is not None and not node.types & {"object", "array"}
-    if place.rules.inherit and is_scalar:
-        yield f"{EXTENSION_PREFIX}inherit-rules", "x-migration-inherit-rules on a scalar: nothing inherits"
+def _out_of_place(place: _Place) -> Iterator[tuple[str, str]]:
+    given, types = place.node.extensions, place.node.types
+    mode = given.get(_rule("array-mode"))
+    needs = "needs x-migration-array-mode: keyed" if mode is None or mode.value != "keyed" else None
+    alone = "is for members of an object: it never applies"
+    for name, reason in (
+        ("array-key", needs),
+        ("duplicate-handling", needs),
+        ("alias", alone if place.name in (None, _ANY_NAME) else None),
+        ("default", alone if place.name is None else None),
+    ):
+        if reason is not None and _rule(name) in given:
+            yield _rule(name), f"{_rule(name)} {reason}"
+    if place.rules.inherit and types is not None and not types & {"object", "array"}:
+        yield _rule("inherit-rules"), "x-migration-inherit-rules on a scalar: nothing inherits"
 
 
 def _aliases(place: _Place) -> Iterator[tuple[str, str]]:
     alias = place.rules.alias
     if alias is not None and alias == place.name:
-        yield f"{EXTENSION_PREFIX}alias", f"x-migration-alias repeats the member's own name {alias}"
-
-
-def _repeated_aliases(place: _Place) -> Iterator[tuple[str, str]]:
-    owner: dict[Any, str] = {}
+        yield _rule("alias"), f"x-migration-alias repeats the member's own name {alias}"
+    owner: dict[str, str] = {}
     for name, fragments in place.node.properties.items():
-        alias = place.document.node(fragments).extensions.get(f"{EXTENSION_PREFIX}alias")
-        if alias is not None and owner.setdefault(str(alias.value), name) != name:
-            first = owner[str(alias.value)]
-            yield f"{EXTENSION_PREFIX}alias", f"{first} and {name} have the same x-migration-alias {alias.value}"
+        given = place.document.node(fragments).extensions.get(_rule("alias"))
+        if given is not None and owner.setdefault(str(given.value), name) != name:
+            first = owner[str(given.value)]
+            yield _rule("alias"), f"{first} and {name} have the same x-migration-alias {given.value}"
 
 
 def _absent_members(place: _Place) -> Iterator[tuple[str, str]]:
     """Keys and sort fields that the schema of the items does not have."""
-    named = [("array-key", path) for path in place.rules.array_key]
-    named += [("order-by", field.path) for field in place.rules.order_by]
-    for name, path in named:
+    named = [(_rule("array-key"), path) for path in place.rules.array_key]
+    named += [(_rule("order-by"), field.path) for field in place.rules.order_by]
+    for rule, path in named:
         missing = _first_absent(place.document, place.node.items, path)
         if missing is not None:
-            rule = EXTENSION_PREFIX + name
             yield rule, f"{rule} names {'.'.join(path)}, but the items have no member {missing}"
 
 
@@ -209,52 +193,27 @@ def _first_absent(document: SchemaDocument, fragments: Fragments, path: KeyPath)
     return None
 
 
-CHECKS = (
-    _problems,
-    _bad_condition,
-    _bad_paths,
-    _wrong_type,
-    _outranked,
-    _needs_keyed,
-    _needs_a_member,
-    _nothing_inherits,
-    _aliases,
-    _repeated_aliases,
-    _absent_members,
-)
-
-
-def _not_followed(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:
+def _not_followed(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple[str, str, str]]:
     """Rules under keywords that a comparison does not follow."""
     seen: set[int] = set()
-    for node in reachable(document, start):
-        for pointer in node.pointers:
-            found = document.lookup(pointer)
-            if found is None or not isinstance(found.schema, dict) or id(found.schema) in seen:
-                continue
-            seen.add(id(found.schema))
-            for owner in (found, *parts_of(document, found)):
-                for keyword in _NOT_FOLLOWED:
-                    if isinstance(owner.schema, dict) and keyword in owner.schema:
-                        below = Fragment(owner.schema[keyword], f"{owner.pointer}/{keyword}")
-                        yield from _unused_rules(below, keyword)
-
-
-def _unused_rules(fragment: Fragment, keyword: str) -> Iterator[tuple[str, str, str]]:
-    for owner in objects_of(fragment):
-        for name in owner.schema:
-            if name.startswith(EXTENSION_PREFIX):
-                pointer = f"{owner.pointer}/{escape_pointer(name)}"
-                yield name, f"{name} under {keyword} never applies: a comparison does not follow {keyword}", pointer
-
-
-def _unreachable(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:
-    known = {pointer for node in reachable(document, start) for pointer in node.pointers}
-    used = {extension.pointer for node in reachable(document, start) for extension in node.extensions.values()}
-    for name, fragment in components_of(document.source.content).items():
-        if fragment.pointer in known:
+    for pointer in (pointer for node in nodes for pointer in node.pointers):
+        found = document.lookup(pointer)
+        if found is None or not isinstance(found.schema, dict) or id(found.schema) in seen:
             continue
-        for node in reachable(document, fragment):
+        seen.add(id(found.schema))
+        for schema, place in (found, *parts_of(document, found)):
+            for word in (word for word in _NOT_FOLLOWED if isinstance(schema, dict) and word in schema):
+                for owner in objects_of(Fragment(schema[word], f"{place}/{word}")):
+                    for name in (name for name in owner.schema if name.startswith(EXTENSION_PREFIX)):
+                        message = f"{name} under {word} never applies: a comparison does not follow {word}"
+                        yield name, message, f"{owner.pointer}/{escape_pointer(name)}"
+
+
+def _unreachable(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple[str, str, str]]:
+    known = {pointer for node in nodes for pointer in node.pointers}
+    used = {extension.pointer for node in nodes for extension in node.extensions.values()}
+    for name, fragment in components_of(document.source.content).items():
+        for node in reachable(document, fragment) if fragment.pointer not in known else ():
             for rule, extension in node.extensions.items():
                 if extension.pointer not in used:
                     yield rule, f"{name} is not reached from the root: {rule} never applies", extension.pointer
@@ -263,7 +222,7 @@ def _unreachable(document: SchemaDocument, start: Fragment) -> Iterator[tuple[st
 def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
     """The tightest schema of types, members and required members that all samples fit (payloads §8.3)."""
     given = list(samples)
-    types = sorted({_type_of(value) for value in given})
+    types = sorted({"integer" if _is_integer(value) else kind_of(value) for value in given})
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
@@ -283,6 +242,5 @@ def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
     return schema
 
 
-def _type_of(value: Any) -> str:
-    kind = kind_of(value)
-    return "integer" if kind == "number" and isinstance(value, int) else kind
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
