@@ -163,14 +163,24 @@ def test_cases(case: Any) -> None:
     assert told(compared(before, after)) == names
 
 
-READERS = ("compare", "go", "model", "namespaced", "python", "readers", "rules", "rust", "script")
+READERS = (
+    "compare.py",
+    "go.py",
+    "model.py",
+    "namespaced.py",
+    "python.py",
+    "readers.py",
+    "rust.py",
+    "script.py",
+    "../rules.toml",
+)
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (1, "b36e1bf4b313")
+KNOWN = (1, "7a2dc9b5158e")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:
     folder = Path(codeindex.__file__).parent / "_api"
-    sources = b"".join((folder / f"{name}.py").read_bytes() for name in READERS)
+    sources = b"".join((folder / name).read_bytes() for name in READERS)
     digest = hashlib.sha1(sources).hexdigest()[:12]
     assert (SURFACE_RULES, digest) == KNOWN
 

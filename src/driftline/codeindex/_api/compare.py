@@ -7,12 +7,38 @@ questions that a language answers in its own way.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import NamedTuple
 
 from driftline.codeindex._api.model import Fact, Param, Surface, Thing
-from driftline.codeindex._api.rules import FLAG_RULES, LEVELS, RULES
+from driftline.core import canonical_json, sha1_hex
+
+MAJOR, UNKNOWN, MINOR, PATCH = LEVELS = ("major", "unknown", "minor", "patch")
+
+
+class FlagRule(NamedTuple):
+    """A rule about a word of a definition that came or went; `kinds` are the definitions it is about, blank: all."""
+
+    rule: str
+    word: str
+    when: str  # came, went or either
+    why: str
+    kinds: Sequence[str] = ()
+
+
+_TABLES = tomllib.loads(files("driftline.codeindex").joinpath("rules.toml").read_text("utf-8"))
+RULES: dict[str, str] = {rule: level for level, rules in _TABLES["levels"].items() for rule in rules}
+FLAG_RULES = [FlagRule(**rule) for rule in _TABLES["flags"]["rules"]]
+
+
+def rules_digest() -> str:
+    """What identifies the table, for the caches that depend on it."""
+    return sha1_hex(canonical_json({"rules": RULES, "flags": [list(rule) for rule in FLAG_RULES]}))[:12]
+
 
 Told = tuple[str, str]  # a rule, and what it is about
 

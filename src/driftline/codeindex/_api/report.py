@@ -9,11 +9,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from driftline.codeindex._api.compare import Difference, Told, compare
+from driftline.codeindex._api.compare import (
+    LEVELS,
+    MAJOR,
+    MINOR,
+    PATCH,
+    RULES,
+    UNKNOWN,
+    Difference,
+    Told,
+    compare,
+    rules_digest,
+)
 from driftline.codeindex._api.go import with_old_modules
 from driftline.codeindex._api.model import FileFacts, Param, SourceFile, Surface, Thing
 from driftline.codeindex._api.readers import FAMILIES, MANIFEST_LANGUAGES, Family
-from driftline.codeindex._api.rules import LEVELS, MAJOR, MINOR, PATCH, RULES, UNKNOWN, rules_digest
 from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._diff.diff import DiffRequest, prepare
 from driftline.codeindex._options import DiffOptions, kind_of

@@ -23,7 +23,7 @@ from zlib import crc32
 import msgspec
 
 from driftline.codeindex._api.model import SURFACE_RULES
-from driftline.codeindex._api.rules import rules_digest
+from driftline.codeindex._api.compare import rules_digest
 from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
 from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
 from driftline.codeindex._git import MAX_BLOB_BYTES, GitRepository, TreeEntry, TreeState

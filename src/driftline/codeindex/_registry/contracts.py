@@ -9,7 +9,7 @@ Each shape is a record; msgspec checks values against it and tells its JSON Sche
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -22,7 +22,7 @@ _END = r"(?![\s\S])"
 
 Count = Annotated[int, Meta(ge=0)]
 Limit = Annotated[int, Meta(ge=1)]
-Number = int | float
+Number = int | float | None
 DiffId = Annotated[str, Meta(pattern=rf"^diff_[0-9a-f]{{16}}{_END}")]
 Sha1 = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{40}}{_END}")]
 Digest = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{32}}{_END}")]
@@ -33,367 +33,167 @@ Modes = Annotated[list[Mode], Meta(min_length=1)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
-class Closed(Struct, forbid_unknown_fields=True, rename="camel"):
-    """A record without other members."""
+def _closed(name: str, about: str, base: Any = Struct, /, may_have: JsonObject | None = None, **members: Any) -> Any:
+    """A record with these members and no others; `from_` stands for `from`."""
+    return _record(name, about, base, members, may_have or {}, is_closed=True)
 
 
-class Open(Struct, rename="camel"):
+def _open(name: str, about: str, /, may_have: JsonObject | None = None, **members: Any) -> Any:
     """A record that may have members of later versions."""
-
-
-class EntryCounts(Open):
-    """How much changed, for listings."""
-
-    files_changed: Count
-    chunks_changed: Count
-
-
-class ManifestEntry(Open):
-    """A diff in the list; `id` is there for other tools that share the registry."""
-
-    diff_id: DiffId
-    created_at: Time
-    modes: Modes
-    from_: Ref = msgspec.field(name="from")
-    to: Ref
-    summary: EntryCounts
-    id: DiffId | UnsetType = UNSET
-
-
-class Manifest(Open):
-    """The list of persisted diffs; entries of other tools are passed through."""
-
-    version: Literal[1]
-    updated_at: Time | None
-    diffs: dict[str, JsonObject]
-
-
-class Endpoint(Closed):
-    """One side of a diff, without any path."""
-
-    ref: Ref
-    identity_hash: Sha1
-    type: Literal["latest", "build", "snapshot", "tag", "path", "git"]
-    snapshot_id: str | UnsetType = UNSET
-    tag: str | UnsetType = UNSET
-    build_id_by_mode: dict[Mode, str] | UnsetType = UNSET
-    path_hash: Sha1 | UnsetType = UNSET
-    tree_id: str | UnsetType = UNSET
-    config_hash_by_mode: dict[Mode, str] | UnsetType = UNSET
-
-
-class InputOptions(Closed):
-    """The options that are part of a diff's identity."""
-
-    detect_renames: bool
-    include_relations: bool
-    max_changed_files: Limit
-    max_chunks_per_file: Limit
-
-
-class Fingerprints(Closed):
-    """What the artifacts of both sides looked like."""
-
-    from_: dict[Mode, Sha1] = msgspec.field(name="from")
-    to: dict[Mode, Sha1]
-
-
-class ContentDigests(Closed):
-    """What the other files of a stored diff must look like."""
-
-    summary: Digest
-    events: Digest
-
-
-class Inputs(Open):
-    """What a diff was computed from."""
-
-    version: Literal[1]
-    kind: Literal["semantic-v1", "semantic-v2"]
-    from_: Endpoint = msgspec.field(name="from")
-    to: Endpoint
-    modes: Modes
-    options: InputOptions
-    created_at: Time
-    fingerprints: Fingerprints | UnsetType = UNSET
-    content: ContentDigests | UnsetType = UNSET
-
-
-class SummarySide(Closed):
-    """One side in a summary; a git revision is labelled as it was given."""
-
-    ref: Ref
-    identity_hash: Sha1
-    label: str | UnsetType = UNSET
-
-
-class FileCounts(Closed):
-    """Changed files by kind."""
-
-    added: Count
-    removed: Count
-    modified: Count
-    renamed: Count
-
-
-class ChunkCounts(Closed):
-    """Changed chunks by kind; only semantic-v2 has renamed ones."""
-
-    added: Count
-    removed: Count
-    modified: Count
-    moved: Count
-    renamed: Count | UnsetType = UNSET
-
-
-class RelationCounts(Closed):
-    """Changed edges."""
-
-    edges_added: Count
-    edges_removed: Count
-
-
-class ModeLimits(Closed):
-    """Whether chunks were left out, and why."""
-
-    chunk_diff_skipped: bool
-    reason: Literal["max-changed-files", "max-chunks-per-file"] | None
-    rename_search_skipped: bool | UnsetType = UNSET
-
-
-class ModeSummary(Closed):
-    """The counts of one mode."""
-
-    files: FileCounts
-    chunks: ChunkCounts
-    relations: RelationCounts
-    limits: ModeLimits
-
-
-class SkippedRows(Closed):
-    """Rows that named no file."""
-
-    from_: Count = msgspec.field(name="from")
-    to: Count
-
-
-class Summary(Open):
-    """The counts of a diff."""
-
-    version: Literal[1]
-    diff_id: DiffId
-    created_at: Time
-    from_: SummarySide = msgspec.field(name="from")
-    to: SummarySide
-    modes: Modes
-    modes_summary: dict[Mode, ModeSummary]
-    total_events: Count
-    truncated: bool
-    truncated_reason: Literal["max-events"] | None
-    skipped_rows: SkippedRows
-
-
-class FileEntry(Closed):
-    """One side of a file event."""
-
-    file: str
-    hash: str | None
-    size: Number | None
-    ext: str | None
-    state: str | UnsetType = UNSET
-
-
-class Range(Closed):
-    """Where a chunk is."""
-
-    start: Number | None
-    end: Number | None
-    start_line: Number | None
-    end_line: Number | None
-
-
-class ChunkSide(Closed):
-    """One side of a chunk event."""
-
-    range: Range
-    signature: str
-
-
-class SymbolSide(ChunkSide):
-    """One side of a chunk event of semantic-v2."""
-
-    file: Text
-    name: str
-
-
-class FileEvent(Closed):
-    """What every event of a file has."""
-
-    mode: Mode
-    file: Text
-
-
-class FileAdded(FileEvent):
-    """A new file."""
-
-    kind: Literal["file.added"]
-    after: FileEntry
-
-
-class FileRemoved(FileEvent):
-    """A file that is gone."""
-
-    kind: Literal["file.removed"]
-    before: FileEntry
-
-
-class FileModified(FileEvent):
-    """Another content."""
-
-    kind: Literal["file.modified"]
-    before: FileEntry
-    after: FileEntry
-
-
-class FileRenamed(FileEvent):
-    """Another path."""
-
-    kind: Literal["file.renamed"]
-    before_file: Text
-    after_file: Text
-    before: FileEntry
-    after: FileEntry
-
-
-class ChunkEvent(FileEvent):
-    """What every chunk event of semantic-v1 has."""
-
-    chunk_id: str | None
-    logical_key: str
-    name: str
-    chunk_kind: str
-
-
-class ChunkAdded(ChunkEvent):
-    """A new chunk."""
-
-    kind: Literal["chunk.added"]
-    after: ChunkSide
-
-
-class ChunkRemoved(ChunkEvent):
-    """A chunk that is gone."""
-
-    kind: Literal["chunk.removed"]
-    before: ChunkSide
-
-
-class ChunkMoved(ChunkEvent):
-    """Another range."""
-
-    kind: Literal["chunk.moved"]
-    before: ChunkSide
-    after: ChunkSide
-
-
-class ChunkModified(ChunkEvent):
-    """Another meaning."""
-
-    kind: Literal["chunk.modified"]
-    logical_key_before: str
-    logical_key_after: str
-    before: ChunkSide
-    after: ChunkSide
-
-
-class CallChanges(Closed):
-    """Called names that came and went."""
-
-    added: list[str]
-    removed: list[str]
-
-
-class SymbolEvent(FileEvent):
-    """What every chunk event of semantic-v2 has."""
-
-    name: str
-    chunk_kind: str
-    public: bool
-    changes: list[Literal["signature", "body", "doc", "relations"]]
-
-
-class SymbolAdded(SymbolEvent):
-    """A new definition."""
-
-    kind: Literal["chunk.added"]
-    after: SymbolSide
-
-
-class SymbolRemoved(SymbolEvent):
-    """A definition that is gone."""
-
-    kind: Literal["chunk.removed"]
-    before: SymbolSide
-
-
-class SymbolModified(SymbolEvent):
-    """Another signature, body, doc or other calls."""
-
-    kind: Literal["chunk.modified"]
-    before: SymbolSide
-    after: SymbolSide
-    calls: CallChanges | UnsetType = UNSET
-
-
-class SymbolMoved(SymbolEvent):
-    """Another name, container or file."""
-
-    kind: Literal["chunk.renamed", "chunk.moved"]
-    before: SymbolSide
-    after: SymbolSide
-    similarity: Annotated[float, Meta(ge=0, le=1)]
-    calls: CallChanges | UnsetType = UNSET
-
-
-class RelationChanged(FileEvent):
-    """An edge that came or went."""
-
-    kind: Literal["relation.added", "relation.removed"]
-    type: Literal["imports", "calls", "usageLinks"]
-    from_key: str
-    to: str
-    edge_key: str
-
-
-class ModeLimited(Closed):
-    """Too many modified files: the chunks of a mode were not compared."""
-
-    kind: Literal["limits.chunkDiffSkipped"]
-    mode: Mode
-    reason: Literal["max-changed-files"]
-    modified_files: Count
-    max_changed_files: Limit
-
-
-class FileLimited(FileEvent):
-    """Too many chunks: those of a file were not compared."""
-
-    kind: Literal["limits.chunkDiffSkipped"]
-    reason: Literal["max-chunks-per-file"]
-    chunks_before: Count
-    chunks_after: Count
-    max_chunks_per_file: Limit
-
-
-class RenameSearchSkipped(Closed):
-    """Too many unmatched definitions: renames across files were not searched."""
-
-    kind: Literal["limits.renameSearchSkipped"]
-    mode: Mode
-    chunks_before: Count
-    chunks_after: Count
-    max_chunks: Limit
-
+    return _record(name, about, Struct, members, may_have or {}, is_closed=False)
+
+
+def _record(name: str, about: str, base: Any, members: JsonObject, may_have: JsonObject, *, is_closed: bool) -> Any:
+    fields: list[Any] = [*members.items(), *((member, kind | UnsetType, UNSET) for member, kind in may_have.items())]
+    return msgspec.defstruct(
+        name,
+        fields,
+        bases=(base,),
+        namespace={"__doc__": about},
+        rename=lambda member: member.rstrip("_"),
+        forbid_unknown_fields=is_closed,
+    )
+
+
+# The list of diffs.
+EntryCounts = _open("EntryCounts", "How much changed, for listings.", filesChanged=Count, chunksChanged=Count)
+ManifestEntry = _open(
+    "ManifestEntry", "A diff in the list; `id` is there for other tools that share the registry.",
+    diffId=DiffId, createdAt=Time, modes=Modes, from_=Ref, to=Ref, summary=EntryCounts, may_have={"id": DiffId},
+)  # fmt: skip
+Manifest = _open(
+    "Manifest", "The list of persisted diffs; entries of other tools are passed through.",
+    version=Literal[1], updatedAt=Time | None, diffs=dict[str, JsonObject],
+)  # fmt: skip
+
+# What a diff was computed from.
+Endpoint = _closed(
+    "Endpoint", "One side of a diff, without any path.",
+    ref=Ref, identityHash=Sha1, type=Literal["latest", "build", "snapshot", "tag", "path", "git"],
+    may_have={
+        "snapshotId": str, "tag": str, "buildIdByMode": dict[Mode, str], "pathHash": Sha1, "treeId": str,
+        "configHashByMode": dict[Mode, str],
+    },
+)  # fmt: skip
+InputOptions = _closed(
+    "InputOptions", "The options that are part of a diff's identity.",
+    detectRenames=bool, includeRelations=bool, maxChangedFiles=Limit, maxChunksPerFile=Limit,
+)  # fmt: skip
+Fingerprints = _closed(
+    "Fingerprints", "What the artifacts of both sides looked like.", from_=dict[Mode, Sha1], to=dict[Mode, Sha1]
+)
+ContentDigests = _closed(
+    "ContentDigests", "What the other files of a stored diff must look like.", summary=Digest, events=Digest
+)
+Inputs = _open(
+    "Inputs", "What a diff was computed from.",
+    version=Literal[1], kind=Literal["semantic-v1", "semantic-v2"], from_=Endpoint, to=Endpoint, modes=Modes,
+    options=InputOptions, createdAt=Time, may_have={"fingerprints": Fingerprints, "content": ContentDigests},
+)  # fmt: skip
+
+# The counts of a diff.
+SummarySide = _closed(
+    "SummarySide", "One side in a summary; a git revision is labelled as it was given.",
+    ref=Ref, identityHash=Sha1, may_have={"label": str},
+)  # fmt: skip
+FileCounts = _closed("FileCounts", "Changed files by kind.", added=Count, removed=Count, modified=Count, renamed=Count)
+ChunkCounts = _closed(
+    "ChunkCounts", "Changed chunks by kind; only semantic-v2 has renamed ones.",
+    added=Count, removed=Count, modified=Count, moved=Count, may_have={"renamed": Count},
+)  # fmt: skip
+RelationCounts = _closed("RelationCounts", "Changed edges.", edgesAdded=Count, edgesRemoved=Count)
+ModeLimits = _closed(
+    "ModeLimits", "Whether chunks were left out, and why.",
+    chunkDiffSkipped=bool, reason=Literal["max-changed-files", "max-chunks-per-file"] | None,
+    may_have={"renameSearchSkipped": bool},
+)  # fmt: skip
+ModeSummary = _closed(
+    "ModeSummary", "The counts of one mode.",
+    files=FileCounts, chunks=ChunkCounts, relations=RelationCounts, limits=ModeLimits,
+)  # fmt: skip
+SkippedRows = _closed("SkippedRows", "Rows that named no file.", from_=Count, to=Count)
+Summary = _open(
+    "Summary", "The counts of a diff.",
+    version=Literal[1], diffId=DiffId, createdAt=Time, from_=SummarySide, to=SummarySide, modes=Modes,
+    modesSummary=dict[Mode, ModeSummary],  # type: ignore[valid-type]
+    totalEvents=Count, truncated=bool,
+    truncatedReason=Literal["max-events"] | None, skippedRows=SkippedRows,
+)  # fmt: skip
+
+# Events of files.
+FileEntry = _closed(
+    "FileEntry", "One side of a file event.",
+    file=str, hash=str | None, size=Number, ext=str | None, may_have={"state": str},
+)  # fmt: skip
+FileEvent = _closed("FileEvent", "What every event of a file has.", mode=Mode, file=Text)
+FileAdded = _closed("FileAdded", "A new file.", FileEvent, kind=Literal["file.added"], after=FileEntry)
+FileRemoved = _closed("FileRemoved", "A file that is gone.", FileEvent, kind=Literal["file.removed"], before=FileEntry)
+FileModified = _closed(
+    "FileModified", "Another content.", FileEvent, kind=Literal["file.modified"], before=FileEntry, after=FileEntry
+)
+FileRenamed = _closed(
+    "FileRenamed", "Another path.", FileEvent,
+    kind=Literal["file.renamed"], beforeFile=Text, afterFile=Text, before=FileEntry, after=FileEntry,
+)  # fmt: skip
+
+# Events of chunks, and of definitions.
+Range = _closed("Range", "Where a chunk is.", start=Number, end=Number, startLine=Number, endLine=Number)
+ChunkSide = _closed("ChunkSide", "One side of a chunk event.", range=Range, signature=str)
+ChunkEvent = _closed(
+    "ChunkEvent", "What every chunk event of semantic-v1 has.", FileEvent,
+    chunkId=str | None, logicalKey=str, name=str, chunkKind=str,
+)  # fmt: skip
+ChunkAdded = _closed("ChunkAdded", "A new chunk.", ChunkEvent, kind=Literal["chunk.added"], after=ChunkSide)
+ChunkRemoved = _closed(
+    "ChunkRemoved", "A chunk that is gone.", ChunkEvent, kind=Literal["chunk.removed"], before=ChunkSide
+)
+ChunkMoved = _closed(
+    "ChunkMoved", "Another range.", ChunkEvent, kind=Literal["chunk.moved"], before=ChunkSide, after=ChunkSide
+)
+ChunkModified = _closed(
+    "ChunkModified", "Another meaning.", ChunkEvent,
+    kind=Literal["chunk.modified"], logicalKeyBefore=str, logicalKeyAfter=str, before=ChunkSide, after=ChunkSide,
+)  # fmt: skip
+SymbolSide = _closed("SymbolSide", "One side of a chunk event of semantic-v2.", ChunkSide, file=Text, name=str)
+CallChanges = _closed("CallChanges", "Called names that came and went.", added=list[str], removed=list[str])
+SymbolEvent = _closed(
+    "SymbolEvent", "What every chunk event of semantic-v2 has.", FileEvent,
+    name=str, chunkKind=str, public=bool, changes=list[Literal["signature", "body", "doc", "relations"]],
+)  # fmt: skip
+SymbolAdded = _closed("SymbolAdded", "A new definition.", SymbolEvent, kind=Literal["chunk.added"], after=SymbolSide)
+SymbolRemoved = _closed(
+    "SymbolRemoved", "A definition that is gone.", SymbolEvent, kind=Literal["chunk.removed"], before=SymbolSide
+)
+SymbolModified = _closed(
+    "SymbolModified", "Another signature, body, doc or other calls.", SymbolEvent,
+    kind=Literal["chunk.modified"], before=SymbolSide, after=SymbolSide, may_have={"calls": CallChanges},
+)  # fmt: skip
+SymbolMoved = _closed(
+    "SymbolMoved", "Another name, container or file.", SymbolEvent,
+    kind=Literal["chunk.renamed", "chunk.moved"], before=SymbolSide, after=SymbolSide,
+    similarity=Annotated[float, Meta(ge=0, le=1)], may_have={"calls": CallChanges},
+)  # fmt: skip
+RelationChanged = _closed(
+    "RelationChanged", "An edge that came or went.", FileEvent,
+    kind=Literal["relation.added", "relation.removed"], type=Literal["imports", "calls", "usageLinks"],
+    fromKey=str, to=str, edgeKey=str,
+)  # fmt: skip
+
+# Limits.
+ModeLimited = _closed(
+    "ModeLimited", "Too many modified files: the chunks of a mode were not compared.",
+    kind=Literal["limits.chunkDiffSkipped"], mode=Mode, reason=Literal["max-changed-files"],
+    modifiedFiles=Count, maxChangedFiles=Limit,
+)  # fmt: skip
+FileLimited = _closed(
+    "FileLimited", "Too many chunks: those of a file were not compared.", FileEvent,
+    kind=Literal["limits.chunkDiffSkipped"], reason=Literal["max-chunks-per-file"],
+    chunksBefore=Count, chunksAfter=Count, maxChunksPerFile=Limit,
+)  # fmt: skip
+RenameSearchSkipped = _closed(
+    "RenameSearchSkipped", "Too many unmatched definitions: renames across files were not searched.",
+    kind=Literal["limits.renameSearchSkipped"], mode=Mode, chunksBefore=Count, chunksAfter=Count, maxChunks=Limit,
+)  # fmt: skip
 
 _FILE_EVENTS = (FileAdded, FileRemoved, FileModified, FileRenamed, RelationChanged, ModeLimited, FileLimited)
 _DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
@@ -442,12 +242,8 @@ def _shape_of(contract: str, value: object) -> type[Struct]:
     shapes = _DOCUMENTS[contract]
     if len(shapes) == 1 or not isinstance(value, dict):
         return shapes[0]
-    return _EVENT_SHAPES[contract].get((_text(value, "kind"), _text(value, "reason")), shapes[0])
-
-
-def _text(event: JsonObject, name: str) -> str | None:
-    value = event.get(name)
-    return value if isinstance(value, str) else None
+    kind, reason = (word if isinstance(word := value.get(name), str) else None for name in ("kind", "reason"))
+    return _EVENT_SHAPES[contract].get((kind, reason), shapes[0])
 
 
 def _keys_of(shape: type[Struct]) -> list[tuple[str | None, str | None]]:
