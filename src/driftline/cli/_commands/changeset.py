@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -15,8 +16,6 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driftline.changesets import CdcNote, CdcOptions, Database, DiffFindings, Note, Problem, Table
 
 _EPILOG = """\b
@@ -37,47 +36,43 @@ def changeset() -> None:
     """Read, combine, invert, apply and make SQLite changesets and patchsets."""
 
 
+def _command(*calls: str, below: str = "", **settings: Any) -> Callable[[Function], click.Command]:
+    """A command of the group, with examples of calls in its help and more text below them."""
+    examples = "".join(f"\n  driftline changeset {call}" for call in calls)
+    return changeset.command(epilog=f"\b\nExamples:{examples}\n" + (f"\n{below}\n" if below else ""), **settings)
+
+
+def _choice(name: str, values: str, text: str) -> Callable[[Function], Function]:
+    """An option with one of some values, of which the first is the default."""
+    own_name = "form" if name == "--format" else name.strip("-").replace("-", "_")
+    kind = click.Choice(values.split())
+    return click.option(name, own_name, type=kind, default=kind.choices[0], show_default=True, help=text)
+
+
+def _switch_off(name: str, text: str) -> Callable[[Function], Function]:
+    own_name = name.removeprefix("--no-").replace("-", "_")
+    return click.option(name, own_name, is_flag=True, flag_value=False, default=True, help=text)
+
+
 def _schema_options(command: Function) -> Function:
     database = click.option("--database", "-d", metavar="DB", help="Take table and column names from this database.")
     schema = click.option("--schema", metavar="FILE", help="Take them from CREATE TABLE statements in this file.")
     return database(schema(command))
 
 
-def _change_format_option(command: Function) -> Function:
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["changeset", "patchset"]),
-        default="changeset",
-        show_default=True,
-        help="What to make.",
-    )(command)
+_output_option = click.option(
+    "-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all), not to stdout."
+)
 
 
-def _output_option(command: Function) -> Function:
-    return click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all), not to stdout.")(
-        command
-    )
-
-
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset show changes.bin
-  driftline changeset show changes.bin --schema tables.sql
-  driftline changeset show changes.bin --database app.db --format jsonl
-"""
+@_command(
+    "show changes.bin",
+    "show changes.bin --schema tables.sql",
+    "show changes.bin --database app.db --format jsonl",
 )
 @click.argument("file")
 @_schema_options
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+@_choice("--format", "text jsonl json", "How to print it.")
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
     from driftline.changesets import json_array_lines, json_lines, operations_of, reopenable, summary, text_lines
@@ -87,21 +82,12 @@ def show(file: str, database: str | None, schema: str | None, form: str) -> None
         with open_changes() as stream:
             counts = list(summary(stream, tables).run_lengths())
         with open_changes() as stream:
-            operations = operations_of(stream, tables)
-            if form == "text":
-                lines = text_lines(operations, counts)
-            else:
-                lines = (json_lines if form == "jsonl" else json_array_lines)(operations)
-            for line in lines:
+            shown = {"text": partial(text_lines, counts=counts), "jsonl": json_lines, "json": json_array_lines}[form]
+            for line in cast("Callable[..., Iterator[str]]", shown)(operations_of(stream, tables)):
                 print(line)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset sql changes.bin --database app.db > changes.sql
-"""
-)
+@_command("sql changes.bin --database app.db > changes.sql")
 @click.argument("file")
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
@@ -109,8 +95,7 @@ def sql(file: str, database: str | None, schema: str | None) -> None:
     from driftline.changesets import write_sql
     from driftline.core import standard_output
 
-    _check_one(database, schema)
-    known = database if schema is None else _database_from(schema)
+    known = _database(database, schema)
     if known is None:
         raise OptionError(
             "sql needs --database or --schema: the columns have no names in the file", code="schema_needed"
@@ -118,12 +103,7 @@ def sql(file: str, database: str | None, schema: str | None) -> None:
     write_sql(standard_output(), _source(file), known)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset digest changes.sql --schema tables.sql -o changes.bin
-"""
-)
+@_command("digest changes.sql --schema tables.sql -o changes.bin")
 @click.argument("file")
 @_schema_options
 @_output_option
@@ -138,12 +118,7 @@ def digest(file: str, database: str | None, schema: str | None, output: str | No
     _write(Patchset.digest_sql(text, tables).write_to, output, file)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset invert changes.bin -o undo.bin
-"""
-)
+@_command("invert changes.bin -o undo.bin")
 @click.argument("file")
 @_output_option
 def invert(file: str, output: str | None) -> None:
@@ -153,12 +128,7 @@ def invert(file: str, output: str | None) -> None:
     _write(lambda out: invert_to(out, _source(file)), output, file)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset concat monday.bin tuesday.bin -o both.bin
-"""
-)
+@_command("concat monday.bin tuesday.bin -o both.bin")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--database", "-d", metavar="DB", help="Fill in columns that its tables have and a file has not.")
 @click.option("--schema", metavar="FILE", help="The same from CREATE TABLE statements in this file.")
@@ -172,36 +142,26 @@ def concat(
     from driftline.tables import default_limit, memory_limit
 
     limit = memory_limit(memory)
-    _check_one(database, schema)
-    newer = database if schema is None else _database_from(schema)
-    _write(
-        lambda out: concat_to(out, list(map(_source, files)), schema=newer, memory=lambda: limit or default_limit()),
-        output,
-        *files,
-    )
+    known = _database(database, schema)
+
+    def write(out: BinaryIO) -> None:
+        concat_to(out, map(_source, files), schema=known, memory=lambda: limit or default_limit())
+
+    _write(write, output, *files)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset apply changes.bin app.db
-  driftline changeset apply changes.bin app.db --on-conflict replace --table users
-  driftline changeset apply changes.bin app.db --as-recorded --format json
-  driftline changeset apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin
-
+@_command(
+    "apply changes.bin app.db",
+    "apply changes.bin app.db --on-conflict replace --table users",
+    "apply changes.bin app.db --as-recorded --format json",
+    "apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin",
+    below="""\
 Foreign keys are enforced: a change that would leave rows without what they refer to is never applied.
-Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 nothing was applied.
-"""
+Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 nothing was applied.""",
 )
 @click.argument("file")
 @click.argument("database")
-@click.option(
-    "--on-conflict",
-    type=click.Choice(["abort", "omit", "replace"]),
-    default="abort",
-    show_default=True,
-    help="Give up, leave out the change, or let it win.",
-)
+@_choice("--on-conflict", "abort omit replace", "Give up, leave out the change, or let it win.")
 @click.option("--table", "-t", "tables", multiple=True, metavar="NAME", help="Touch this table only; may be repeated.")
 @click.option("--invert", is_flag=True, help="Undo the changes instead.")
 @click.option(
@@ -209,11 +169,9 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
     is_flag=True,
     help="No triggers and no cascades: the file, of diff or of a session, already holds what they do.",
 )
-@click.option("--no-triggers", is_flag=True, help="Do not fire the database's triggers.")
-@click.option("--no-foreign-keys", is_flag=True, help="Do not enforce foreign keys.")
-@click.option(
-    "--no-foreign-key-actions", is_flag=True, help="No cascades: the file already holds the rows they would change."
-)
+@_switch_off("--no-triggers", "Do not fire the database's triggers.")
+@_switch_off("--no-foreign-keys", "Do not enforce foreign keys.")
+@_switch_off("--no-foreign-key-actions", "No cascades: the file already holds the rows they would change.")
 @click.option("--ignore-noop", is_flag=True, help="Changes that are there already are no conflicts.")
 @click.option("--allow-extra-columns", is_flag=True, help="The database may have more columns; defaults fill them.")
 @click.option("--skip-missing-tables", is_flag=True, help="Leave out changes of tables that the database has not.")
@@ -221,20 +179,15 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
     "--timeout", type=float, default=5.0, show_default=True, metavar="SECONDS", help="How long to wait for a lock."
 )
 @click.option("--rebase-data", metavar="FILE", help="Write what `changeset rebase` needs to FILE.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to report what was done; text tells conflicts only.",
-)
-def apply(file: str, database: str, rebase_data: str | None, form: str, **options: Any) -> None:
+@_choice("--format", "text json", "How to report what was done; text tells conflicts only.")
+def apply(
+    file: str, database: str, tables: tuple[str, ...], rebase_data: str | None, form: str, **options: Any
+) -> None:
     """Apply a changeset or patchset to a database, whole or not at all."""
     from driftline.changesets import apply as apply_changes
     from driftline.core import write_atomically
 
-    applied = apply_changes(_source(file), database, **_apply_options(**options))
+    applied = apply_changes(_source(file), database, tables=tables or None, **options)
     for conflict, action in applied.conflicts:
         click.echo(f"{action}: {conflict.describe()}", err=True)
     for name in applied.skipped_tables:
@@ -253,24 +206,9 @@ def apply(file: str, database: str, rebase_data: str | None, form: str, **option
         show_applied(applied)
 
 
-def _apply_options(
-    *, tables: tuple[str, ...], no_triggers: bool, no_foreign_keys: bool, no_foreign_key_actions: bool, **rest: object
-) -> dict[str, Any]:
-    return {
-        **rest,
-        "tables": tables or None,
-        "triggers": not no_triggers,
-        "foreign_keys": not no_foreign_keys,
-        "foreign_key_actions": not no_foreign_key_actions,
-    }
-
-
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin
-  driftline changeset rebase local.bin rebase.bin -o local-rebased.bin
-"""
+@_command(
+    "apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin",
+    "rebase local.bin rebase.bin -o local-rebased.bin",
 )
 @click.argument("file")
 @click.argument("rebase_data", nargs=-1, required=True)
@@ -282,17 +220,14 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
     _write(rebased(_source(file), *map(_read_bytes, rebase_data)).write_to, output, file, *rebase_data)
 
 
-@changeset.command(
-    epilog="""\b
-Examples:
-  driftline changeset diff old.db new.db -o changes.bin
-  driftline changeset diff old.db new.db --table users --format patchset -o changes.bin
-  driftline changeset diff old.db new.db --skip search_index --allow-incomplete -o changes.bin
-  driftline changeset diff old.db new.db -o changes.sql
-
+@_command(
+    "diff old.db new.db -o changes.bin",
+    "diff old.db new.db --table users --format patchset -o changes.bin",
+    "diff old.db new.db --skip search_index --allow-incomplete -o changes.bin",
+    "diff old.db new.db -o changes.sql",
+    below="""\
 Differences that a changeset cannot say (a table on one side only, rows with NULL keys, …) are listed, and nothing is
-written; an SQL script says them, too. Exit codes: 0 no difference, 1 differences, 2 error.
-"""
+written; an SQL script says them, too. Exit codes: 0 no difference, 1 differences, 2 error.""",
 )
 @click.argument("old")
 @click.argument("new")
@@ -338,20 +273,17 @@ def _counted(found: DiffFindings) -> str:
     return " and ".join(filter(None, (schema, rows)))
 
 
-@changeset.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="""\b
-Examples:
-  driftline changeset record app.db -o changes.bin -- python migrate.py
-  driftline changeset record app.db --format patchset -o changes.bin -- sqlite3 app.db "DELETE FROM log"
-
+@_command(
+    "record app.db -o changes.bin -- python migrate.py",
+    'record app.db --format patchset -o changes.bin -- sqlite3 app.db "DELETE FROM log"',
+    below="""\
 The net change between before and after is written, that of other writers included. The command's exit code is
-returned; 2 also when the change could not be written.
-""",
+returned; 2 also when the change could not be written.""",
+    context_settings={"ignore_unknown_options": True},
 )
 @click.argument("database")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@_change_format_option
+@_choice("--format", "changeset patchset", "What to make.")
 @click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE (whole or not at all).")
 def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
@@ -367,75 +299,47 @@ def record(database: str, command: tuple[str, ...], form: str, allow_incomplete:
     return code
 
 
-@changeset.command(
-    "from-cdc",
-    epilog="""\b
-Examples:
-  driftline changeset from-cdc wal.jsonl --schema tables.sql -o changes.bin
-  driftline changeset from-cdc wal.jsonl --database app.db --format changeset -o changes.bin
-  driftline changeset from-cdc maxwell.jsonl --schema tables.sql --per-transaction changes/
-  driftline changeset from-cdc wal.jsonl --schema tables.sql --format deltas --client-id pg
-
+@_command(
+    "from-cdc wal.jsonl --schema tables.sql -o changes.bin",
+    "from-cdc wal.jsonl --database app.db --format changeset -o changes.bin",
+    "from-cdc maxwell.jsonl --schema tables.sql --per-transaction changes/",
+    "from-cdc wal.jsonl --schema tables.sql --format deltas --client-id pg",
+    below="""\
 A FILE has JSON messages, one a line, printed over several lines or in arrays: wal2json (formats 1 and 2), Debezium or
-Maxwell, told apart by their members.
-""",
+Maxwell, told apart by their members.""",
+    name="from-cdc",
 )
 @click.argument("file")
 @_schema_options
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["patchset", "changeset", "deltas"]),
-    default="patchset",
-    show_default=True,
-    help="What to make; a changeset needs whole old rows.",
-)
+@_choice("--format", "patchset changeset deltas", "What to make; a changeset needs whole old rows.")
 @click.option("--source", type=click.Choice(["wal2json", "debezium", "maxwell"]), help="Where all messages are from.")
-@click.option(
+@_choice(
     "--before",
-    type=click.Choice(["key", "full"]),
-    default="key",
-    show_default=True,
-    help="What images before a change hold where a message does not tell: full where replica identity is full.",
+    "key full",
+    "What images before a change hold where a message does not tell: full where replica identity is full.",
 )
-@click.option(
-    "--on-truncate",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="Stop at a TRUNCATE, or pass over it with a note.",
-)
+@_choice("--on-truncate", "error skip", "Stop at a TRUNCATE, or pass over it with a note.")
 @click.option("--per-transaction", metavar="DIR", help="Write a numbered file for each transaction into DIR.")
 @click.option("--client-id", metavar="ID", help="Who makes the deltas (--format deltas).")
 @click.option("--start", type=int, metavar="HLC", help="The first timestamp of deltas.  [default: now]")
 @_output_option
 def from_cdc(
-    file: str, database: str | None, schema: str | None, form: str, output: str | None, **options: Any
-) -> None:
-    """Make changes from the messages of wal2json, Debezium or Maxwell."""
-    tables = _tables(database, schema)
-    if not tables:
-        raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
-    _write_cdc(file, tables, form, output, **options)
-
-
-# `from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
-def _write_cdc(
     file: str,
-    tables: list[Table],
+    database: str | None,
+    schema: str | None,
     form: str,
     output: str | None,
-    *,
     per_transaction: str | None,
     client_id: str | None,
     start: int | None,
     **options: Any,
 ) -> None:
-    """Write the changes of captured messages in the requested format."""
-    from pathlib import Path
-
+    """Make changes from the messages of wal2json, Debezium or Maxwell."""
     from driftline.changesets import CdcOptions, from_cdc as read_cdc
 
+    tables = _tables(database, schema)
+    if not tables:
+        raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
     if form != "deltas" and (client_id is not None or start is not None):
         raise OptionError("--client-id and --start are for --format deltas")
     with _lines(file) as lines:
@@ -446,7 +350,7 @@ def _write_cdc(
         elif per_transaction is not None:
             if output is not None:
                 raise OptionError("give -o or --per-transaction, not both")
-            _write_transactions(lines, tables, form, Path(per_transaction), CdcOptions(**options))
+            _write_transactions(lines, tables, form, per_transaction, CdcOptions(**options))
         else:
             captured = read_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
             _write(captured.changes.write_to, output, file)
@@ -486,7 +390,7 @@ def _write_deltas(
 
 
 def _write_transactions(
-    lines: Iterable[bytes], tables: list[Table], form: str, folder: Path, options: CdcOptions
+    lines: Iterable[bytes], tables: list[Table], form: str, directory: str, options: CdcOptions
 ) -> None:
     import tempfile
     from pathlib import Path
@@ -494,6 +398,7 @@ def _write_transactions(
     from driftline.changesets import transactions
     from driftline.core import atomic_write, io_errors
 
+    folder = Path(directory)
     with io_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -568,21 +473,16 @@ def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str
         write(out)
 
 
-def _database_from(schema: str) -> Database:
+def _database(database: str | None, schema: str | None) -> Database | None:
     from driftline.changesets import database_from_sql
 
-    return database_from_sql(_read_text(schema))
-
-
-def _check_one(database: str | None, schema: str | None) -> None:
     if database is not None and schema is not None:
         raise OptionError("give --database or --schema, not both")
+    return database if schema is None else database_from_sql(_read_text(schema))
 
 
 def _tables(database: str | None, schema: str | None) -> list[Table]:
-    from driftline.changesets import tables_from_database, tables_from_sql
+    from driftline.changesets import tables_from_database
 
-    _check_one(database, schema)
-    if schema is not None:
-        return tables_from_sql(_read_text(schema))
-    return [] if database is None else tables_from_database(database)
+    known = _database(database, schema)
+    return [] if known is None else tables_from_database(known)
