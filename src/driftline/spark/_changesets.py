@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate
 from operator import or_
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -32,7 +32,17 @@ from driftline.changesets.kernels import (
     encode_events,
     joined_range,
 )
-from driftline.core import AnyPath, Location, PartWriter, Tracker, line_ranges, no_progress, open_to_read, read_pieces
+from driftline.core import (
+    AnyPath,
+    LineRange,
+    Location,
+    PartWriter,
+    Tracker,
+    line_ranges,
+    no_progress,
+    open_to_read,
+    read_pieces,
+)
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
@@ -42,11 +52,8 @@ from driftline.spark._tasks import (
     BLOCK_BYTES,
     BLOCK_SCHEMA,
     ShuffleBlock,
-    bytes_column,
-    error_text,
     frame_schema,
     pack,
-    raise_task_error,
     table_blob,
     unpack,
 )
@@ -116,12 +123,15 @@ def write_changeset(
         return 0
     plan = SectionPlan.of(typed, marker, facts["count"], ends_with_update=facts["last"] == "changed")
     ranges = min(plan.buckets, -(-facts["count"] // _EVENTS_PER_RANGE))
+    ship_to_tasks(numbered.sparkSession)
+    blocks = numbered.mapInArrow(partial(_encode_batches, decoder, plan, ranges), frame_schema(BLOCK_SCHEMA))
     has_header = False
-    for part in _frame_parts(numbered, decoder, plan, ranges):
-        if part and not has_header:
+    for row in _in_ranges(blocks, plan, ranges, None).toLocalIterator():
+        content = bytes(row["blob"]) if row["kind"] == _RECORDS else _opened(bytes(row["blob"]))
+        if content and not has_header:
             out.write(typed.header(marker))
             has_header = True
-        out.write(part)
+        out.write(content)
     return int(facts["count"])
 
 
@@ -133,73 +143,7 @@ def _declared_type(kind: t.DataType) -> str:
     return "TEXT"
 
 
-def _frame_parts(numbered: DataFrame, decoder: EventDecoder, plan: SectionPlan, ranges: int) -> Iterator[bytes]:
-    ship_to_tasks(numbered.sparkSession)
-    blocks = numbered.mapInArrow(_EncodeTask(decoder, plan, ranges), BLOCK_SCHEMA)
-    parts = to_partitions(blocks, ranges, "target").mapInArrow(_SortTask(plan), _PARTS)
-    for row in parts.toLocalIterator():
-        raise_task_error(row["error"])
-        yield bytes(row["content"])
-
-
-class _EncodeTask:
-    """Records of the events of each batch, by range of buckets."""
-
-    def __init__(self, decoder: EventDecoder, plan: SectionPlan, ranges: int) -> None:
-        self._decoder, self._plan, self._ranges = decoder, plan, ranges
-
-    def __call__(self, batches: Batches) -> Batches:
-        return pack(block for batch in batches if batch.num_rows for block in self._blocks(batch))
-
-    def _blocks(self, batch: pa.RecordBatch) -> Iterator[ShuffleBlock]:
-        collector = self._decoder.collector()
-        for event in events_of_batch(batch):
-            collector.add(event)
-        try:
-            records = encode_events(self._plan, collector, batch.column("event_number")[0].as_py())
-        except DriftlineError as error:
-            yield ShuffleBlock(0, _ERROR, "", 0, error_text(error).encode())
-            return
-        for target, part in cut_by_range(self._plan, records, self._ranges):
-            for blob in _blobs(part):
-                yield ShuffleBlock(target, _RECORDS, "", 0, blob)
-
-
-class _SortTask:
-    """The bytes of a range of buckets, in blocks."""
-
-    def __init__(self, plan: SectionPlan) -> None:
-        self._plan = plan
-
-    def __call__(self, batches: Batches) -> Batches:
-        parts: dict[int, list[pa.Table]] = {}
-        for block in unpack(batches):
-            if block.kind == _ERROR:
-                yield _part(b"", bytes(block.blob).decode())
-                return
-            parts.setdefault(block.target, []).append(pa.ipc.open_stream(block.blob).read_all())
-        for target in sorted(parts):
-            try:
-                yield from (_part(bytes(content), None) for content in joined_range(self._plan, parts.pop(target)))
-            except DriftlineError as error:
-                yield _part(b"", error_text(error))
-
-
-def _part(content: bytes, error: str | None) -> pa.RecordBatch:
-    errors = pa.array([error], pa.string())
-    return pa.RecordBatch.from_arrays([bytes_column(pa.binary(), [content]), errors], names=["content", "error"])
-
-
 # From the events of a table diff.
-
-
-class EventSplit(NamedTuple):
-    """Complete lines of the event file: `size` bytes from `start`."""
-
-    path: str
-    start: int
-    size: int
-    first_event: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +210,11 @@ def events_to_changeset(
     tracker = tracker or no_progress()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
     decoder = _read_decoder(path, table, types, reading)
-    splits = _split_lines(path, split_bytes)
-    facts = _facts(spark, tracker, decoder, splits)
+    splits = line_ranges(path, split_bytes)
+    tasks = spark.range(0, len(splits), 1, len(splits))
+    surveyed = tasks.mapInArrow(partial(_survey_task, decoder, splits), frame_schema(BLOCK_SCHEMA))
+    rows = watched(spark, tracker, "column types", len(splits), surveyed.collect)
+    facts: list[SplitFacts] = sorted((_opened(bytes(row["blob"])) for row in rows), key=lambda fact: fact.number)
     votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
     typed = decoder.collector().table(votes)
     if notice is not None:
@@ -277,9 +224,12 @@ def events_to_changeset(
         return 0
     last = [fact.ends_with_update for fact in facts if fact.events][-1]
     plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
-    numbered = _numbered(splits, facts)
-    ranges = min(plan.buckets, max(1, -(-sum(split.size for split in splits) // range_bytes)))
-    parts = _parts(spark, tracker, _graph(spark, decoder, plan, numbered, ranges, folder), len(splits) + ranges)
+    first_events = [0, *accumulate(fact.events for fact in facts)]
+    ranges = min(plan.buckets, max(1, -(-sum(split.stop - split.start for split in splits) // range_bytes)))
+    encode = partial(_encode_splits, decoder, plan, ranges, splits, first_events)
+    written = _in_ranges(tasks.mapInArrow(encode, frame_schema(BLOCK_SCHEMA)), plan, ranges, folder)
+    rows = watched(spark, tracker, "encode", len(splits) + ranges, written.collect)
+    parts: list[OrderedPart] = [_opened(bytes(row["blob"])) for row in rows]
     if any(part.size for part in parts):
         out.write(typed.header(marker))
     join_parts(parts, out.write)
@@ -301,47 +251,7 @@ def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: 
     return EventDecoder(table, types, columns, (), reading)
 
 
-def _split_lines(path: AnyPath, split_bytes: int) -> list[EventSplit]:
-    """Cut the events into ranges of complete lines."""
-    return [EventSplit(one.path, one.start, one.stop - one.start) for one in line_ranges(path, split_bytes)]
-
-
-def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSplit]:
-    before = [0, *accumulate(fact.events for fact in facts)]
-    return [split._replace(first_event=first) for split, first in zip(splits, before, strict=False)]
-
-
-def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits: list[EventSplit]) -> list[SplitFacts]:
-    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(
-        partial(_survey_task, decoder, splits), frame_schema(BLOCK_SCHEMA)
-    )
-    rows = watched(spark, tracker, "column types", len(splits), frame.collect)
-    found = [_opened(bytes(row["blob"])) for row in rows]
-    return sorted(found, key=lambda fact: fact.number)
-
-
-def _graph(
-    spark: SparkSession,
-    decoder: EventDecoder,
-    plan: SectionPlan,
-    splits: list[EventSplit],
-    ranges: int,
-    folder: Location,
-) -> DataFrame:
-    return (
-        spark.range(0, len(splits), 1, len(splits))
-        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), frame_schema(BLOCK_SCHEMA))
-        .transform(to_partitions, ranges, "target")
-        .mapInArrow(partial(_sort_task, plan, folder), frame_schema(BLOCK_SCHEMA))
-    )
-
-
-def _parts(spark: SparkSession, tracker: Tracker, frame: DataFrame, tasks: int) -> list[OrderedPart]:
-    rows = watched(spark, tracker, "encode", tasks, frame.collect)
-    return [_opened(bytes(row["blob"])) for row in rows]
-
-
-def _survey_task(decoder: EventDecoder, splits: list[EventSplit], batches: Batches) -> Batches:
+def _survey_task(decoder: EventDecoder, splits: Sequence[LineRange], batches: Batches) -> Batches:
     def survey(number: int) -> SplitFacts:
         collector = _collected(decoder, splits[number])
         return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
@@ -349,25 +259,57 @@ def _survey_task(decoder: EventDecoder, splits: list[EventSplit], batches: Batch
     return pack(_fact(survey, number) for number in _numbers(batches))
 
 
-def _encode_task(
-    decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Batches
+def _encode_splits(
+    decoder: EventDecoder,
+    plan: SectionPlan,
+    ranges: int,
+    splits: Sequence[LineRange],
+    first_events: Sequence[int],
+    batches: Batches,
 ) -> Batches:
-    def blocks() -> Iterator[ShuffleBlock]:
-        for number in _numbers(batches):
-            split = splits[number]
-            try:
-                records = encode_events(plan, _collected(decoder, split), split.first_event)
-            except DriftlineError as error:
-                yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(error))
-                continue
-            for target, part in cut_by_range(plan, records, ranges):
-                for blob in _blobs(part):
-                    yield ShuffleBlock(target, _RECORDS, "", number, blob)
-
-    return pack(blocks())
+    return pack(
+        block
+        for number in _numbers(batches)
+        for block in _encoded(plan, ranges, partial(_collected, decoder, splits[number]), first_events[number])
+    )
 
 
-def _sort_task(plan: SectionPlan, folder: Location, batches: Batches) -> Batches:
+def _encode_batches(decoder: EventDecoder, plan: SectionPlan, ranges: int, batches: Batches) -> Batches:
+    def collected(batch: pa.RecordBatch) -> EventCollector:
+        collector = decoder.collector()
+        for event in events_of_batch(batch):
+            collector.add(event)
+        return collector
+
+    return pack(
+        block
+        for batch in batches
+        if batch.num_rows
+        for block in _encoded(plan, ranges, partial(collected, batch), batch.column("event_number")[0].as_py())
+    )
+
+
+def _encoded(
+    plan: SectionPlan, ranges: int, collect: Callable[[], EventCollector], first_event: int
+) -> Iterator[ShuffleBlock]:
+    """Records of some events by range of buckets, or the error that they raise."""
+    try:
+        records = encode_events(plan, collect(), first_event)
+    except DriftlineError as error:
+        yield ShuffleBlock(0, _FACT, "", 0, pickle.dumps(error))
+        return
+    for target, part in cut_by_range(plan, records, ranges):
+        for blob in _blobs(part):
+            yield ShuffleBlock(target, _RECORDS, "", 0, blob)
+
+
+def _in_ranges(blocks: DataFrame, plan: SectionPlan, ranges: int, folder: Location | None) -> DataFrame:
+    """Ranges of buckets in order: parts written into a folder, or blocks of bytes for the driver."""
+    sort = partial(_sort_task, plan, folder)
+    return blocks.transform(to_partitions, ranges, "target").mapInArrow(sort, frame_schema(BLOCK_SCHEMA))
+
+
+def _sort_task(plan: SectionPlan, folder: Location | None, batches: Batches) -> Batches:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):
@@ -376,16 +318,24 @@ def _sort_task(plan: SectionPlan, folder: Location, batches: Batches) -> Batches
             else:
                 ranges[block.target].append(pa.ipc.open_stream(block.blob).read_all())
         for number in sorted(ranges):
-            yield _fact(lambda one: write_part(folder, one, joined_range(plan, ranges.pop(one))), number)
+            try:
+                contents = joined_range(plan, ranges.pop(number))
+                if folder is not None:
+                    yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(write_part(folder, number, contents)))
+            except DriftlineError as error:
+                yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(error))
+                continue
+            if folder is None:
+                yield from (ShuffleBlock(number, _RECORDS, "", 0, content) for content in contents)
 
     return pack(blocks())
 
 
-def _collected(decoder: EventDecoder, split: EventSplit) -> EventCollector:
+def _collected(decoder: EventDecoder, split: LineRange) -> EventCollector:
     collector = decoder.collector()
     with open_to_read(split.path) as file:
         file.seek(split.start)
-        lines = file.read(split.size).split(b"\n")
+        lines = file.read(split.stop - split.start).split(b"\n")
     if decoder.reading is None:
         collector.add_lines(lines)
     else:
