@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Literal
@@ -44,7 +44,7 @@ from driftline.deltas import (
     typed_key,
     typed_row,
 )
-from driftline.errors import ChangesetError, DeltaError
+from driftline.errors import DeltaError
 
 Format = Literal["changeset", "patchset"]
 Lines = Iterable[str | bytes]
@@ -253,22 +253,26 @@ class RowChange:
                     f"table {self.table.name}: a changeset needs the whole old row (REPLICA IDENTITY FULL; wal2json "
                     "format 1 leaves NULLs out of it, Debezium does not tell: --before full), or make a patchset",
                 )
-        if self.event.kind == "insert":
-            changes.insert(self.table, self.new or {})
-        elif self.event.kind == "delete":
-            changes.delete(self.table, self.old if self.old is not None else self.key)
-        else:
-            self._add_update(changes)
+        for op, key, values in self.steps():
+            if op == "INSERT":
+                changes.insert(self.table, values)
+            elif op == "DELETE":
+                changes.delete(self.table, key if self.old is None else self.old)
+            elif self.old is None:
+                changes.update(self.table, key, values)
+            else:
+                changes.update(self.table, self.old, {**self.old, **(self.new or {})})
 
-    def _add_update(self, changes: Changeset | Patchset) -> None:
-        new = self.new or {}
+    def steps(self) -> list[tuple[Op, Row, Row]]:
+        """What happens to rows, by key: an update that changes the key is a delete and an insert."""
+        if self.event.kind == "insert":
+            return [("INSERT", self.key, self.new or {})]
+        if self.event.kind == "delete":
+            return [("DELETE", self.key, {})]
         if self.changes_key:
-            changes.delete(self.table, self.old if self.old is not None else self.key)
-            changes.insert(self.table, self.complete_new())
-        elif self.old is not None:
-            changes.update(self.table, self.old, {**self.old, **new})
-        else:
-            changes.update(self.table, self.key, self.changed_values())
+            row = self.complete_new()
+            return [("DELETE", self.key, {}), ("INSERT", _key(self.table, row), row)]
+        return [("UPDATE", self.key, self.changed_values())]
 
     @property
     def changes_key(self) -> bool:
@@ -315,17 +319,7 @@ def deltas_from_cdc(
 
 
 def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) -> Iterator[RowDelta]:
-    steps: list[tuple[Op, Row, Row]] = []
-    if change.event.kind == "insert":
-        steps = [("INSERT", change.key, change.new or {})]
-    elif change.event.kind == "delete":
-        steps = [("DELETE", change.key, {})]
-    elif change.changes_key:
-        row = change.complete_new()
-        steps = [("DELETE", change.key, {}), ("INSERT", _key(change.table, row), row)]
-    else:
-        steps = [("UPDATE", change.key, change.changed_values())]
-    for op, key, values in steps:
+    for op, key, values in change.steps():
         if op == "UPDATE" and not values:
             continue
         columns = [ColumnDelta(name, _delta_value(change.table, name, value)) for name, value in values.items()]
@@ -500,7 +494,7 @@ def convert(lines: OffsetLines, table: CdcTable, write: Callable[[bytes], object
     target = table.sqlite_table()
     options = CdcOptions(table.source)
     for offset, event in _table_events(lines, table, facts):
-        with _at(offset):
+        with AtLine(offset, "byte"):
             change = RowChange.of(_with_columns(event, table), target, options, 0, 1)
             for row in _diff_events(change, table):
                 facts.counts[str(row["type"])] += 1
@@ -516,20 +510,10 @@ def _typing() -> Iterator[None]:
         raise cdc_error(error.code, error.message) from error
 
 
-@contextmanager
-def _at(offset: int) -> Iterator[None]:
-    """Add the offset of a message in its file to errors about it."""
-    try:
-        yield
-    except ChangesetError as error:
-        text = error.message.removeprefix("line 1: ")
-        raise ChangesetError(f"byte {offset}: {text}", code=error.code, offset=offset) from error
-
-
 def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Iterator[tuple[int, CdcEvent]]:
     """The events of the table's rows; all others are counted in `facts`."""
     for offset, line in lines:
-        with _at(offset):
+        with AtLine(offset, "byte"):
             found = [event for _, event in events_of([line], table.source)]
         for event in found:
             if event.kind in ("begin", "commit"):
@@ -537,7 +521,7 @@ def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Ite
             elif not table.is_about(event):
                 facts.others[event.table] += 1
             elif event.kind == "truncate":
-                with _at(offset):
+                with AtLine(offset, "byte"):
                     _note_truncate(table, facts)
             else:
                 facts.namespaces.setdefault(event.namespace)
@@ -567,26 +551,18 @@ def _with_columns(event: CdcEvent, table: CdcTable) -> CdcEvent:
     if table.fill_missing and event.kind == "insert" and new is not None:
         there = {folded(name) for name in new}
         new = {**new, **{name: None for name in table.columns if folded(name) not in there}}
-    return CdcEvent(event.kind, event.table, event.namespace, old, new, event.is_whole, event.transaction)
+    return replace(event, old=old, new=new)
 
 
 def _diff_events(change: RowChange, table: CdcTable) -> Iterator[dict[str, object]]:
     """The change as events of a diff; a changed key is a removed row and an added one."""
-    kind = change.event.kind
-    if kind == "insert":
-        yield _row_event("added", change.new or {}, table)
-    elif kind == "delete":
-        yield _row_event("removed", change.key, table)
-    elif change.changes_key:
-        yield _row_event("removed", change.key, table)
-        yield _row_event("added", change.complete_new(), table)
-    elif values := change.changed_values():
-        after = _typed(values, table)
-        yield {"type": "changed", "key": _key_texts(change.key, table), "before": {}, "after": after}
-
-
-def _row_event(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
-    return {"type": kind, "key": _key_texts(row, table), "row": _typed(row, table)}
+    for op, key, values in change.steps():
+        if op == "UPDATE" and values:
+            after = _typed(values, table)
+            yield {"type": "changed", "key": _key_texts(key, table), "before": {}, "after": after}
+        elif op != "UPDATE":
+            kind, row = ("added", values) if op == "INSERT" else ("removed", key)
+            yield {"type": kind, "key": _key_texts(row, table), "row": _typed(row, table)}
 
 
 def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
@@ -595,19 +571,15 @@ def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
     Exact numbers are in their wire form, as from every source.
     """
     found: dict[str, object] = {}
-    for name, value in _named(row, table.key):
-        kind = table.type_of(name)
+    by_name: dict[str, Any] = {folded(name): value for name, value in row.items()}
+    for name in table.key:
+        value, kind = by_name[folded(name)], table.type_of(name)
         if kind in ("integer", "string") or decimal_scale(kind) is not None:
             with _typing():
                 found[name] = typed_key(name, value, kind)
         else:
             found[name] = value if isinstance(value, str) else canonical_json(value)
     return found
-
-
-def _named(row: Mapping[str, Field], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    by_name = {folded(name): value for name, value in row.items()}
-    return ((name, by_name[folded(name)]) for name in names)
 
 
 def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:

@@ -44,6 +44,17 @@ _UNKNOWN = object()
 _JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _EXACT_NUMBERS = ("numeric", "decimal")
 _FLOATS = ("real", "double precision", "float")
+_INSTANT, _TIME_OF_DAY = "%Y-%m-%d %H:%M:%S.%f", "%H:%M:%S.%f"
+# What numbers of Kafka Connect and Debezium mean: how they are written, and their unit in nanoseconds.
+_TIMES = {
+    "Date": ("%Y-%m-%d", 86_400 * 10**9),
+    "Timestamp": (_INSTANT, 10**6),
+    "MicroTimestamp": (_INSTANT, 10**3),
+    "NanoTimestamp": (_INSTANT, 1),
+    "Time": (_TIME_OF_DAY, 10**6),
+    "MicroTime": (_TIME_OF_DAY, 10**3),
+    "NanoTime": (_TIME_OF_DAY, 1),
+}
 
 # The operations by the member of a message that names them: wal2json's formats 1 and 2, Debezium and Maxwell.
 # None is for messages that are passed over: they change no row.
@@ -80,43 +91,37 @@ class CdcEvent:
     transaction: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The messages of one source: its name, which messages are its own, and the events of a message."""
-
-    name: str
-    matches: Callable[[Message], bool]
-    events: Callable[[Message], Iterator[CdcEvent]]
-
-
 # wal2json of PostgreSQL, formats 1 (one message a transaction) and 2 (one message a change). Format 1 leaves NULLs out
 # of old rows, so that a whole old row with NULLs looks like a part of one; and it has no message for TRUNCATE.
-
-
-def _is_wal2json(message: Message) -> bool:
-    return "change" in message or "action" in message
 
 
 def _wal2json_events(message: Message) -> Iterator[CdcEvent]:
     transaction = _transaction(message, "xid")
     if "action" in message:
-        yield from _change_of_format_2(message, transaction)
+        yield from _wal2json_change(message, "action", transaction)
         return
     yield CdcEvent("begin", transaction=transaction)
     for change in _member(message, "change", list):
-        yield from _change_of_format_1(change, transaction)
+        yield from _wal2json_change(change, "kind", transaction)
     yield CdcEvent("commit", transaction=transaction)
 
 
-def _change_of_format_1(change: Message, transaction: str | None) -> Iterator[CdcEvent]:
-    kind = _operation(change, "kind", "wal2json has no change of kind")
-    if kind is None:
-        return
-    new = _columns(change, "columnnames", "columntypes", "columnvalues") if "columnnames" in change else None
-    keys = change.get("oldkeys")
-    old = None if keys is None else _columns(keys, "keynames", "keytypes", "keyvalues")
-    table = _member(change, "table", str)
-    yield CdcEvent(kind, table, str(change.get("schema", "")), old, new, transaction=transaction)
+def _wal2json_change(change: Message, name: str, transaction: str | None) -> Iterator[CdcEvent]:
+    kind = _operation(change, name, f"wal2json has no {'action' if name == 'action' else 'change of kind'}")
+    if kind in ("begin", "commit"):
+        yield CdcEvent(kind, transaction=transaction)
+    elif kind is not None:
+        if name == "kind":
+            keys = change.get("oldkeys")
+            old = None if keys is None else _columns(keys, "keynames", "keytypes", "keyvalues")
+            new = _columns(change, "columnnames", "columntypes", "columnvalues") if "columnnames" in change else None
+        else:
+            old, new = (
+                None if change.get(side) is None else _typed(_member(change, side, list))
+                for side in ("identity", "columns")
+            )
+        table = _member(change, "table", str)
+        yield CdcEvent(kind, table, str(change.get("schema", "")), old, new, transaction=transaction)
 
 
 def _columns(source: Message, names: str, types: str, values: str) -> Image:
@@ -126,20 +131,6 @@ def _columns(source: Message, names: str, types: str, values: str) -> Image:
     if not len(columns) == len(declared) == len(given):
         raise cdc_error("invalid_message", f"{len(columns)} {names}, {len(declared)} types and {len(given)} values")
     return {name: _postgresql_value(value, kind) for name, kind, value in zip(columns, declared, given, strict=True)}
-
-
-def _change_of_format_2(message: Message, transaction: str | None) -> Iterator[CdcEvent]:
-    kind = _operation(message, "action", "wal2json has no action")
-    if kind is None:
-        return
-    if kind in ("begin", "commit"):
-        yield CdcEvent(kind, transaction=transaction)
-        return
-    new, old = (
-        None if message.get(side) is None else _typed(_member(message, side, list)) for side in ("columns", "identity")
-    )
-    table = _member(message, "table", str)
-    yield CdcEvent(kind, table, str(message.get("schema", "")), old, new, transaction=transaction)
 
 
 def _typed(columns: Sequence[Message]) -> Image:
@@ -166,10 +157,6 @@ def _postgresql_value(value: Any, declared: str) -> CdcValue:
 
 
 # Debezium, with or without the schema of Kafka Connect's JSON converter.
-
-
-def _is_debezium(message: Message) -> bool:
-    return "payload" in message or ("op" in message and "source" in message)
 
 
 def _debezium_events(message: Message) -> Iterator[CdcEvent]:
@@ -219,9 +206,14 @@ def _described_value(value: Any, field: Message) -> Any:
     if value == UNAVAILABLE or (value == _ENCODED_UNAVAILABLE and field.get("type") == "bytes"):
         return _UNKNOWN
     meaning = str(field.get("name") or "")
+    source, _, name = meaning.rpartition(".")
     try:
-        if meaning in _SEMANTIC_TYPES:
-            return _SEMANTIC_TYPES[meaning](value, field)
+        if meaning == "org.apache.kafka.connect.data.Decimal":
+            return _scaled(value, field["parameters"]["scale"])
+        if meaning == "io.debezium.data.VariableScaleDecimal":
+            return _scaled(value["value"], value["scale"])
+        if source in ("org.apache.kafka.connect.data", "io.debezium.time") and name in _TIMES:
+            return _time(value, name)
         if field.get("type") == "bytes":
             return base64.b64decode(value, validate=True)
         if field.get("type") in ("float", "float32", "double", "float64"):
@@ -231,63 +223,19 @@ def _described_value(value: Any, field: Message) -> Any:
     return _plain_value(value)
 
 
-def _decimal(value: Any, field: Message) -> CdcValue:
-    return _scaled(value, int(field["parameters"]["scale"]))
-
-
-def _variable_decimal(value: Any, field: Message) -> CdcValue:
-    return _scaled(value["value"], int(value["scale"]))
-
-
-def _scaled(encoded: str, scale: int) -> str:
+def _scaled(encoded: str, scale: object) -> str:
     unscaled = int.from_bytes(base64.b64decode(encoded, validate=True), "big", signed=True)
-    return DecimalText(format(Decimal(unscaled).scaleb(-scale), "f"))
+    return DecimalText(format(Decimal(unscaled).scaleb(-int(str(scale))), "f"))
 
 
-def _days(value: Any, field: Message) -> CdcValue:
-    return (_EPOCH + timedelta(days=int(value))).strftime("%Y-%m-%d")
-
-
-def _instant(per_second: int) -> Callable[[Any, Message], CdcValue]:
-    def convert(value: Any, field: Message) -> CdcValue:
-        return _since_epoch(value, per_second).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
-
-    return convert
-
-
-def _time_of_day(per_second: int) -> Callable[[Any, Message], CdcValue]:
-    def convert(value: Any, field: Message) -> CdcValue:
-        return _since_epoch(value, per_second).strftime("%H:%M:%S.%f")
-
-    return convert
-
-
-def _since_epoch(value: Any, per_second: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)
-
-
-# What a field means beyond its type: decimals, and epochs in units of a second.
-_SEMANTIC_TYPES: dict[str, Callable[[Any, Message], CdcValue]] = {
-    "org.apache.kafka.connect.data.Decimal": _decimal,
-    "io.debezium.data.VariableScaleDecimal": _variable_decimal,
-    "org.apache.kafka.connect.data.Date": _days,
-    "io.debezium.time.Date": _days,
-    "org.apache.kafka.connect.data.Timestamp": _instant(1_000),
-    "io.debezium.time.Timestamp": _instant(1_000),
-    "io.debezium.time.MicroTimestamp": _instant(1_000_000),
-    "io.debezium.time.NanoTimestamp": _instant(1_000_000_000),
-    "org.apache.kafka.connect.data.Time": _time_of_day(1_000),
-    "io.debezium.time.Time": _time_of_day(1_000),
-    "io.debezium.time.MicroTime": _time_of_day(1_000_000),
-    "io.debezium.time.NanoTime": _time_of_day(1_000_000_000),
-}
+def _time(value: object, name: str) -> str:
+    """A date, a time of day or an instant from a number of its units since 1970 or midnight."""
+    form, nanoseconds = _TIMES[name]
+    moment = _EPOCH + timedelta(microseconds=int(str(value)) * nanoseconds // 1000)
+    return moment.strftime(form).rjust(26 if form == _INSTANT else 0, "0")
 
 
 # Maxwell of MySQL: rows with the old values of changed columns, so that old rows are whole.
-
-
-def _is_maxwell(message: Message) -> bool:
-    return "type" in message and "database" in message
 
 
 def _maxwell_events(message: Message) -> Iterator[CdcEvent]:
@@ -316,12 +264,12 @@ def _plain_image(row: Message) -> Image:
     return {name: _plain_value(value) for name, value in row.items()}
 
 
-# In the order in which a message is matched.
-DIALECTS = (
-    Dialect("wal2json", _is_wal2json, _wal2json_events),
-    Dialect("debezium", _is_debezium, _debezium_events),
-    Dialect("maxwell", _is_maxwell, _maxwell_events),
-)
+# Which messages are a source's own, in the order in which they are matched, and the events of a message.
+_DIALECTS: dict[str, tuple[Callable[[Message], bool], Callable[[Message], Iterator[CdcEvent]]]] = {
+    "wal2json": (lambda message: "change" in message or "action" in message, _wal2json_events),
+    "debezium": (lambda message: "payload" in message or {"op", "source"} <= message.keys(), _debezium_events),
+    "maxwell": (lambda message: {"type", "database"} <= message.keys(), _maxwell_events),
+}
 
 
 # Members and values of all dialects.
@@ -375,40 +323,39 @@ def _with_numbers(value: object) -> Any:
 
 def events_of(lines: Iterable[str | bytes], source: str | None = None) -> Iterator[tuple[int, CdcEvent]]:
     """The events of messages, each with the number of its first line; tombstones are passed over."""
-    dialects = [dialect for dialect in DIALECTS if source in (None, dialect.name)]
-    if not dialects:
-        raise OptionError(f"change data comes from {_names()}, not {source}")
+    names = ", ".join(_DIALECTS)
+    if source not in (None, *_DIALECTS):
+        raise OptionError(f"change data comes from {names}, not {source}")
+    dialects = [dialect for name, dialect in _DIALECTS.items() if source in (None, name)]
     for number, message in _messages(lines):
         with AtLine(number):
-            dialect = next((dialect for dialect in dialects if dialect.matches(message)), None)
-            if dialect is None:
-                raise cdc_error("unknown_message", f"not a message of {source or 'any known source: ' + _names()}")
-            found = list(dialect.events(message))
+            events = next((events for matches, events in dialects if matches(message)), None)
+            if events is None:
+                raise cdc_error("unknown_message", f"not a message of {source or 'any known source: ' + names}")
+            found = list(events(message))
         for event in found:
             yield number, event
 
 
 class AtLine:
-    """Adds the number of a line to errors about its message."""
+    """Adds the number of a line, or the offset of a byte, to errors about its message."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, number: int, unit: str = "line") -> None:
+        self._number, self._unit = number, unit
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ChangesetError):
-            raise ChangesetError(f"line {self._number}: {error.message}", code=error.code, line=self._number) from error
+            text = error.message if self._unit == "line" else error.message.removeprefix("line 1: ")
+            place = {"line" if self._unit == "line" else "offset": self._number}
+            raise ChangesetError(f"{self._unit} {self._number}: {text}", code=error.code, **place) from error
 
 
 def cdc_error(code: str, text: str) -> ChangesetError:
     """An error about a message; the reader adds its line."""
     return ChangesetError(text, code=code)
-
-
-def _names() -> str:
-    return ", ".join(dialect.name for dialect in DIALECTS)
 
 
 def _messages(lines: Iterable[str | bytes]) -> Iterator[tuple[int, Message]]:
