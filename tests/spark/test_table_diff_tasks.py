@@ -22,7 +22,7 @@ from driftline.spark._table_tasks import TaskPlan, encode_task, hash_task, match
 from driftline.spark._tasks import ShuffleBlock, pack, unpack
 from driftline.tables._columns import raise_first_error, resolve_columns
 from driftline.tables._events import column_stats_event, event_line
-from driftline.tables._kernels.hashes import new_seeds
+from driftline.tables._kernels.match import new_seeds
 from driftline.tables._kernels.stages import DiffPlan
 from driftline.tables._options import TableOptions, check_options
 from driftline.tables._reference import diff_tables

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from driftline.tables import _vectorized as local_run
 from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
-from driftline.tables._kernels.hashes import ROW_HASH
-from driftline.tables._kernels.match import Duplicate, HashCollision, key_pairs, match_keyed
+from driftline.tables._kernels import stages
+from driftline.tables._kernels.match import ROW_HASH, Duplicate, HashCollision, key_pairs, match_keyed
 from driftline.tables._options import check_options
 
 
@@ -59,7 +58,7 @@ def test_pairs_of_keys_are_those_of_a_plain_search(keys_a: list[int], keys_b: li
 def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text("id,v\n1,a\n")
     (tmp_path / "b.csv").write_text("id,v\n1,b\n")
-    matching, seeds = local_run.match_bucket, []
+    matching, seeds = stages.match_bucket, []
 
     def collide_once(a, b, plan):
         seeds.append(plan.seeds)
@@ -67,7 +66,7 @@ def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monke
             raise HashCollision
         return matching(a, b, plan)
 
-    monkeypatch.setattr(local_run, "match_bucket", collide_once)
+    monkeypatch.setattr(stages, "match_bucket", collide_once)
     job = TableDiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
     assert run_vectorized(job, lambda data: None, LocalPlan(threads=2)).changed == 1
     assert len(set(seeds)) == 2

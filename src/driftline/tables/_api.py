@@ -15,7 +15,7 @@ from driftline.errors import DriftlineError
 from driftline.sinks import Title, cell_text, find_format, format_for, packed, settings_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
-from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
+from driftline.tables._events import Event, Stats
 from driftline.tables._explain import heading_of, identity, remedy, report_settings
 from driftline.tables._options import DiffRules, check_options
 from driftline.tables._profile import Profile
@@ -126,7 +126,7 @@ class TableDiff(DiffMembers):
         self._heading = heading_of(job, notes=stats.notes)
         self.stats: dict[str, Any] = stats.to_event()
 
-    def __iter__(self) -> Iterator[TableEvent]:
+    def __iter__(self) -> Iterator[Event]:
         return map(exact_loads, self.lines())
 
     def __bool__(self) -> bool:
@@ -182,9 +182,9 @@ class TableDiff(DiffMembers):
         """Rows added, removed, changed and unchanged."""
         return {name: getattr(self._counts, name) for name in ("added", "removed", "changed", "unchanged")}
 
-    def changes(self) -> Iterator[RowEvent | ChangedEvent]:
+    def changes(self) -> Iterator[Event]:
         """The events of rows that were added, removed or changed, in the order of the output."""
-        return (event for event in self._rows() if event["type"] != "unchanged")
+        return (event for event in self if event["type"] in ("added", "removed", "changed"))
 
     def to_dict(self) -> dict[str, Any]:
         """The events as data: `schema`, `changes` and `stats`."""
@@ -267,11 +267,6 @@ class TableDiff(DiffMembers):
 
         return self._job.kept[0] if self._job.kept else TextRows(b"".join(self.lines()))
 
-    def _rows(self) -> Iterator[RowEvent | ChangedEvent]:
-        for event in self:
-            if event["type"] != "schema" and event["type"] != "column_stats" and event["type"] != "stats":
-                yield event
-
     def _shown(self) -> Iterator[tuple[str, str, str]]:
         """The changes as texts: kind, row, cells."""
         for event in self.changes():
@@ -315,10 +310,8 @@ class TableDiff(DiffMembers):
             write_events(self.lines(), out, name, limit=limit, **settings)
 
 
-def _place(event: RowEvent | ChangedEvent) -> dict[str, JsonValue]:
-    if "key" in event:
-        return dict(event["key"])
-    return {"row": event["row_index"]} if "row_index" in event else {}
+def _place(event: Event) -> dict[str, Any]:
+    return event.get("key") or ({"row": event["row_index"]} if "row_index" in event else {})
 
 
 def _repr(value: object) -> str:

@@ -7,22 +7,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
-from driftline.tables._rules.cells import DOUBLE, KINDS, SINGLE, CellRule, Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules.cells import DOUBLE, KINDS, SINGLE, CellRule, Kind, TimePattern, Tolerance
 
 Side = Literal["A", "B"]
-ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]
+ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]  # in the order of reports
 Value = TypeVar("Value")
 DeclaredType = tuple[Kind, TimePattern | None]
 
 _OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
 _MOST_NAMES = 20
-_KIND_ORDER: tuple[ProblemKind, ...] = ("row_width_mismatch", "missing_key_value", "duplicate_key")
+_KIND_ORDER = get_args(ProblemKind)
 
 
 class Column(NamedTuple):
@@ -217,18 +217,17 @@ def column_rules(headers: Sequence[Sequence[str]], options: TableOptions, sides:
 
 def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
     """The rule of one column; a declared type overrides the one of the typed side."""
-    is_typed = sides.typed_a or sides.typed_b
     kind, pattern = settings.types(name) or (None, None)
     tolerance = settings.tolerance(name, kind)
     if tolerance is not None and kind is None:
         kind = KINDS["number"]
     return CellRule(
-        steps=settings.normalize(name) or (),
+        steps=settings.setting(settings.options.normalize, name) or (),
         null_words=settings.options.null,
         kind=kind,
         pattern=pattern,
         tolerance=tolerance,
-        mixed=is_typed and kind is not None,
+        mixed=(sides.typed_a or sides.typed_b) and kind is not None,
     )
 
 
@@ -257,28 +256,23 @@ class _Settings:
             return False
         return not any(self._covers(pattern, name) for pattern in self.options.ignore)
 
-    def normalize(self, name: str) -> tuple[Step, ...] | None:
-        """The steps for a column."""
-        return self._setting(self.options.normalize, name)
-
     def is_declared(self, name: str) -> bool:
         """Whether an option says what a column holds."""
-        return self._setting(self.options.types, name) is not None
+        return self.setting(self.options.types, name) is not None
 
     def types(self, name: str) -> DeclaredType | None:
         """The declared type of a column, or the one of the typed side."""
-        declared = self._setting(self.options.types, name)
-        if declared is None and name in self._implied:
-            return self._implied[name], None
-        return declared
+        declared = self.setting(self.options.types, name)
+        return (self._implied[name], None) if declared is None and name in self._implied else declared
 
     def tolerance(self, name: str, kind: Kind | None) -> Tolerance | None:
         """The tolerance of a column that is no key; one that does not fit its type is ignored."""
-        found = self._setting(self.options.tolerance, name)
+        found = self.setting(self.options.tolerance, name)
         fits = found is not None and _fits(found, kind)
         return found if fits and name not in self.options.key_columns else None
 
-    def _setting(self, settings: Sequence[tuple[str, Value]], name: str) -> Value | None:
+    def setting(self, settings: Sequence[tuple[str, Value]], name: str) -> Value | None:
+        """What an option says about a column."""
         exact = [value for pattern, value in settings if pattern == name]
         wild = [value for pattern, value in settings if self._covers(pattern, name)]
         found = exact or wild
@@ -291,11 +285,8 @@ class _Settings:
 
     def _check_known(self, pattern: str, option: str) -> None:
         if not any(self._covers(pattern, name) for name in self._known):
-            raise TableError(
-                f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}",
-                code="unknown_column",
-                column=pattern,
-            )
+            words = f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}"
+            raise TableError(words, code="unknown_column", column=pattern)
 
     def _check_tolerances(self) -> None:
         for pattern, tolerance in self.options.tolerance:
@@ -303,11 +294,9 @@ class _Settings:
                 declared = self.types(pattern)
                 kind = declared[0] if declared else None
                 if not _fits(tolerance, kind):
-                    raise OptionError(
-                        f"the tolerance of {_quoted(pattern)} does not fit its type "
-                        f"{kind.name if kind else 'number'}: numbers take a number, dates and times a duration",
-                        code="invalid_option_combination",
-                    )
+                    its_type = f"its type {kind.name if kind else 'number'}: numbers take a number"
+                    words = f"the tolerance of {_quoted(pattern)} does not fit {its_type}, dates and times a duration"
+                    raise OptionError(words, code="invalid_option_combination")
 
 
 def _fits(tolerance: Tolerance, kind: Kind | None) -> bool:
@@ -327,12 +316,8 @@ def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: TableOpt
     for old, new in options.rename:
         for side, name, header in (("A", old, header_a), ("B", new, header_b)):
             if name not in header:
-                raise TableError(
-                    f"Unknown column {_quoted(name)} in rename: not in {side}{_which_columns(name, header)}",
-                    code="unknown_column",
-                    column=name,
-                    side=side,
-                )
+                words = f"Unknown column {_quoted(name)} in rename: not in {side}{_which_columns(name, header)}"
+                raise TableError(words, code="unknown_column", column=name, side=side)
     header = [new_names.get(name, name) for name in header_a]
     _check_unique(header, "A")
     return header
@@ -342,42 +327,34 @@ def _check_unique(header: Sequence[str], side: str) -> None:
     seen: set[str] = set()
     for name in header:
         if name in seen:
-            raise TableError(
-                f"Duplicate column name in {side}: {_quoted(name)}",
-                code="duplicate_column_name",
-                side=side,
-                column=name,
-            )
+            words = f"Duplicate column name in {side}: {_quoted(name)}"
+            raise TableError(words, code="duplicate_column_name", side=side, column=name)
         seen.add(name)
 
 
 def _check_match(header_a: Sequence[str], header_b: Sequence[str], options: TableOptions) -> None:
     if options.header_mode == "common":
         if not set(header_a) & set(header_b):
-            raise TableError(
-                f"Header mismatch (common mode): A has {_listed(header_a)}, B has {_listed(header_b)}; "
-                "no column is in both",
-                code="header_mismatch",
-            )
+            words = f"A has {_quoted(header_a)}, B has {_quoted(header_b)}; no column is in both"
+            raise TableError(f"Header mismatch (common mode): {words}", code="header_mismatch")
         return
     in_sorted_mode = options.header_mode == "sorted"
     a, b = (sorted(header_a), sorted(header_b)) if in_sorted_mode else (list(header_a), list(header_b))
     if a != b:
         kind = "Header mismatch (sorted mode)" if in_sorted_mode else "Header mismatch"
-        raise TableError(
-            f"{kind}: A has {_listed(a)}, B has {_listed(b)}; {_header_difference(a, b)}", code="header_mismatch"
-        )
+        words = f"{kind}: A has {_quoted(a)}, B has {_quoted(b)}; {_header_difference(a, b)}"
+        raise TableError(words, code="header_mismatch")
 
 
 def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
     only_a, only_b = [name for name in a if name not in b], [name for name in b if name not in a]
     if not only_a and not only_b:
         return "the same columns in another order: --header-mode sorted takes that"
-    parts = [f"only in {side}: {_listed(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
+    parts = [f"only in {side}: {_quoted(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
     remedy = "--header-mode common compares the columns that both have"
     if only_a and only_b and min(len(a), len(b)) > 1:
         remedy += f", --rename {_shown(only_a[0])}={_shown(only_b[0])} takes one for the other"
-    if any(map(_looks_like_data, (*only_a, *only_b))):
+    if any(re.match(r"[+-]?[0-9]", name) for name in (*only_a, *only_b)):  # as cells do and names rarely
         remedy += ", --no-header takes files without a header line"
     return f"{', '.join(parts)}; {remedy}"
 
@@ -388,12 +365,8 @@ def _check_keys(
     for name in options.key_columns:
         for side, header, own in (("A", header_a, name), ("B", header_b, names_in_b.get(name, name))):
             if own not in header:
-                raise TableError(
-                    f"Missing key column {_quoted(own)} in {side}{_which_columns(own, header)}",
-                    code="missing_key_column",
-                    side=side,
-                    column=own,
-                )
+                words = f"Missing key column {_quoted(own)} in {side}{_which_columns(own, header)}"
+                raise TableError(words, code="missing_key_column", side=side, column=own)
 
 
 def _which_columns(name: str, header: Sequence[str]) -> str:
@@ -410,21 +383,12 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
     return f" (columns: {', '.join(map(_quoted, header[:_MOST_NAMES]))}{more}){hint}"
 
 
-def _looks_like_data(name: str) -> bool:
-    """Whether a column's name starts like a number or a date, as cells do and names rarely."""
-    return re.match(r"[+-]?[0-9]", name) is not None
-
-
 def _shown(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]+", name) else _quoted(name)
 
 
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return json.dumps(list(names), ensure_ascii=False)
+def _quoted(names: str | Sequence[str]) -> str:
+    return json.dumps(names, ensure_ascii=False)
 
 
 # Row errors.
@@ -432,65 +396,39 @@ def _listed(names: Sequence[str]) -> str:
 # width error, any missing key value, any duplicate key; within one kind the first row of the file.
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One invalid row: the kind of error, its side and record, and the values for the message."""
+class Problem(NamedTuple):
+    """One invalid row: its side, the kind of error, its record, and the words for the user."""
 
-    kind: ProblemKind
     side: Side
+    kind: ProblemKind
     row: int
-    detail: tuple[Any, ...] = ()
+    words: str
 
     def to_error(self) -> TableError:
         """The error for the user."""
-        return TableError(_MESSAGES[self.kind](self), code=self.kind, side=self.side, row=self.row)
+        return TableError(self.words, code=self.kind, side=self.side, row=self.row)
 
 
 def width_problem(side: Side, row: int, expected: int, got: int) -> Problem:
     """A record with too few or too many fields."""
-    return Problem("row_width_mismatch", side, row, (expected, got))
+    words = f"Row width mismatch in {side} at row {row}: expected {expected}, got {got}"
+    return Problem(side, "row_width_mismatch", row, words)
 
 
 def missing_key_problem(side: Side, row: int, column: str) -> Problem:
     """An empty cell in a key column."""
-    return Problem("missing_key_value", side, row, (column,))
+    words = f"Missing key value in {side} at row {row}: column {_quoted(column)}"
+    return Problem(side, "missing_key_value", row, words)
 
 
 def duplicate_key_problem(side: Side, row: int, first_row: int, key: Mapping[str, object]) -> Problem:
     """A key that `first_row` already had."""
-    return Problem("duplicate_key", side, row, (first_row, tuple(key.items())))
-
-
-def first_problem(problems: Iterable[Problem]) -> Problem | None:
-    """The problem to report: the first by side, kind and row."""
-    return min(problems, key=lambda p: (p.side, _KIND_ORDER.index(p.kind), p.row), default=None)
+    words = f"Duplicate key in {side}: {exact_dumps(dict(key))} (rows {first_row} and {row})"
+    return Problem(side, "duplicate_key", row, words)
 
 
 def raise_first_error(problems: Iterable[Problem]) -> None:
-    """Raise the error of the problem to report, if there is one."""
-    problem = first_problem(problems)
-    if problem is not None:
-        raise problem.to_error()
-
-
-def _width_message(problem: Problem) -> str:
-    expected, got = problem.detail
-    return f"Row width mismatch in {problem.side} at row {problem.row}: expected {expected}, got {got}"
-
-
-def _missing_key_message(problem: Problem) -> str:
-    column = json.dumps(problem.detail[0], ensure_ascii=False)
-    return f"Missing key value in {problem.side} at row {problem.row}: column {column}"
-
-
-def _duplicate_key_message(problem: Problem) -> str:
-    first_row, key = problem.detail
-    text = exact_dumps(dict(key))
-    return f"Duplicate key in {problem.side}: {text} (rows {first_row} and {problem.row})"
-
-
-_MESSAGES = {
-    "row_width_mismatch": _width_message,
-    "missing_key_value": _missing_key_message,
-    "duplicate_key": _duplicate_key_message,
-}
+    """Raise the error of the problem to report, if there is one: the first by side, kind and row."""
+    first = min(problems, key=lambda one: (one.side, _KIND_ORDER.index(one.kind), one.row), default=None)
+    if first is not None:
+        raise first.to_error()

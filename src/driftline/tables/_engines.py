@@ -24,7 +24,7 @@ from driftline.core import (
 )
 from driftline.errors import OptionError, TableError
 from driftline.sources import Source, check_inputs, input_size, known_size, open_source
-from driftline.tables._columns import HashedText, Sides, hashed_text, resolve_columns
+from driftline.tables._columns import Sides, hashed_text, resolve_columns
 from driftline.tables._events import (
     Stats,
     changes_by_column,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from driftline.sources import SplitSide
     from driftline.tables._frames import KeptRows
-    from driftline.tables._vectorized import LocalRun
 
     Layouts = tuple[SplitSide, SplitSide]
 
@@ -62,8 +61,6 @@ _EARLY_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polar
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _HASH_BYTES = 192 << 20  # as many small arrays; beyond it appending to files is faster and takes half the memory
 _BASE_BYTES = 200 << 20  # memory of Python, Arrow and Polars
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\Z", re.IGNORECASE)
 
 
@@ -167,8 +164,7 @@ def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[Source, Source]
 
 def _run_plainly(a: Source, b: Source, job: TableDiffJob, write: Write) -> Stats:
     table_a, table_b = a.text_table("A"), b.text_table("B")
-    assert table_a is not None, "text has a reader"
-    assert table_b is not None, "text has a reader"
+    assert table_a is not None and table_b is not None, "text has a reader"  # noqa: PT018
     events, stats = diff_tables(table_a, table_b, job.options, profiled=job.profile)
     for event in events:
         write(event_line(event))
@@ -185,7 +181,9 @@ def _run_kernels(
         try:
             with _without_collection():
                 sides = _begin_reading(a, b, job.options, sizes, workspace, pool)
-                running = _import_run()(job, sizes, workspace, pool)
+                from driftline.tables._vectorized import LocalRun  # brings Polars, while other threads parse
+
+                running = LocalRun(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
             profiles = []
@@ -210,24 +208,25 @@ def _begin_reading(
     a: Source, b: Source, options: TableOptions, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
 ) -> Layouts | None:
     """Cut both sides into splits and start to parse the first ones; None where only the strict parser may decide."""
-    side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
-    side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
-    if side_a is None or side_b is None:
-        return None
-    if side_a.schema is not None and side_b.schema is not None:
-        return side_a, side_b  # they are compared by value, and reading ahead would convert them to text
-    text = _hashed_text(side_a, side_b, options)
+    sides = layouts(a, b, sizes, workspace, pool)
+    if sides is None or all(side.schema is not None for side in sides):
+        return sides  # typed sides are compared by value, and reading ahead would convert them to text
+    side_a, side_b = sides
+    try:
+        compared = resolve_columns(side_a.header, side_b.header, options, Sides(side_a.typed, side_b.typed))
+        text = hashed_text(compared, side_a, side_b, options)
+    except (TableError, OptionError):
+        text = None  # columns that do not match are reported later
     ahead_a, left = side_a.read_ahead(pool, sizes.early_bytes, text and text.a)
     ahead_b, _ = side_b.read_ahead(pool, left, text and text.b)
     return ahead_a, ahead_b
 
 
-def _hashed_text(a: SplitSide, b: SplitSide, options: TableOptions) -> HashedText | None:
-    """What will be read of the rows; None also where columns do not match, which is reported later."""
-    try:
-        return hashed_text(resolve_columns(a.header, b.header, options, Sides(a.typed, b.typed)), a, b, options)
-    except (TableError, OptionError):
-        return None
+def layouts(a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor) -> Layouts | None:
+    """Both sides cut into splits; None where only the strict parser may decide."""
+    side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
+    side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
+    return None if side_a is None or side_b is None else (side_a, side_b)
 
 
 @contextmanager
@@ -240,13 +239,6 @@ def _without_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _import_run() -> type[LocalRun]:
-    """Import Polars while other threads parse; it takes as long as parsing 100 MB."""
-    from driftline.tables._vectorized import LocalRun
-
-    return LocalRun
 
 
 def ordered_map(
@@ -275,16 +267,13 @@ def parse_size(text: str) -> int:
     if match is None:
         raise OptionError(f'"{text}" is not a size: write it like 500MB or 2GB', code="invalid_size")
     number, unit, binary = match.groups()
-    factor = _BINARY_UNITS[unit.lower()] if binary and unit else _UNITS[unit.lower()]
-    return int(float(number) * factor)
+    return int(float(number) * (1024 if binary and unit else 1000) ** " kmgt".index(unit.lower() or " "))
 
 
 def memory_limit(text: str | None) -> int | None:
     """The limit of the user, or None for the default."""
-    if text is None:
-        return None
-    size = parse_size(text)
-    if size < SMALLEST_LIMIT:
+    size = None if text is None else parse_size(text)
+    if size is not None and size < SMALLEST_LIMIT:
         raise OptionError(f"--memory {text} is too little: {SMALLEST_LIMIT >> 20}MiB is the least", code="invalid_size")
     return size
 
@@ -304,35 +293,26 @@ def check_folder(output: str, format_name: str, limit: int | None) -> None:
     from driftline.core import output_place
 
     if format_name not in ("jsonl", "parquet", "delta"):
-        raise OptionError(
-            f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end",
-            code="invalid_option_combination",
-        )
+        words = f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end"
+        raise OptionError(words, code="invalid_option_combination")
     if limit is not None:
-        raise OptionError(
-            "--limit makes a list for people: write it to a file or a pipe", code="invalid_option_combination"
-        )
+        words = "--limit makes a list for people: write it to a file or a pipe"
+        raise OptionError(words, code="invalid_option_combination")
     output_place(output)
 
 
 def diff_to_folder(run: Engine, job: TableDiffJob, output: str) -> Stats:
-    """Write the events as parts; the folder changes atomically."""
-    with writing_parts(output) as parts:
-        return run(replace(job, parts=parts), parts.write)
-
-
-@contextmanager
-def writing_parts(output: str) -> Iterator[PartWriter]:
-    """A writer whose parts become the folder's content at the end of the block, and are removed after an error."""
+    """Write the events as parts, which become the folder's content at the end, and are removed after an error."""
     from driftline.core import output_place
 
     parts = PartWriter(output_place(output))
     try:
-        yield parts
+        stats = run(replace(job, parts=parts), parts.write)
         parts.commit()
     except BaseException:
         parts.discard()
         raise
+    return stats
 
 
 def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:

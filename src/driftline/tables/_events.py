@@ -6,19 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any
 
 from driftline.core import Threshold
 from driftline.errors import TableError
 from driftline.tables._columns import Column, Comparison
 from driftline.tables._profile import Profile
 
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-JsonValue: TypeAlias = "str | int | float | Decimal | bool | list[JsonValue] | dict[str, JsonValue] | None"
-Row = Mapping[str, JsonValue]
-Event = dict[str, Any]  # while it is made
+Event = dict[str, Any]
 
 _COUNTED = ("added", "removed", "changed", "unchanged")
 
@@ -107,74 +102,6 @@ class Stats:
         return event
 
 
-class SchemaEvent(TypedDict):
-    """The first event: the columns of both sides."""
-
-    type: Literal["schema"]
-    columns_a: list[str]
-    columns_b: list[str]
-    columns_added: NotRequired[list[str]]
-    columns_removed: NotRequired[list[str]]
-    renamed: NotRequired[dict[str, str]]
-
-
-class RowEvent(TypedDict):
-    """A row that only one side has, or that did not change, with its key or its number in the file."""
-
-    type: Literal["added", "removed", "unchanged"]
-    key: NotRequired[dict[str, JsonValue]]
-    row_index: NotRequired[int]
-    row: dict[str, JsonValue]
-
-
-# Written as a call, because `from` is no name in Python.
-CellChange = TypedDict("CellChange", {"from": JsonValue, "to": JsonValue})
-
-
-class ChangedEvent(TypedDict):
-    """A row in both of its versions."""
-
-    type: Literal["changed"]
-    key: NotRequired[dict[str, JsonValue]]
-    row_index: NotRequired[int]
-    changed: list[str]
-    before: dict[str, JsonValue]
-    after: dict[str, JsonValue]
-    delta: dict[str, CellChange]
-
-
-class ColumnCount(TypedDict):
-    """How often one column was compared, and differed."""
-
-    name: str
-    compared: int
-    changed: int
-
-
-class ColumnStatsEvent(TypedDict):
-    """The counts of every column, if requested."""
-
-    type: Literal["column_stats"]
-    columns: list[ColumnCount]
-
-
-class StatsEvent(TypedDict):
-    """The last event: the counts."""
-
-    type: Literal["stats"]
-    rows_total_compared: int
-    rows_added: int
-    rows_removed: int
-    rows_changed: int
-    rows_unchanged: int
-    rows_skipped_a: NotRequired[int]
-    rows_skipped_b: NotRequired[int]
-    duplicates_dropped_a: NotRequired[int]
-    duplicates_dropped_b: NotRequired[int]
-
-
-TableEvent = SchemaEvent | RowEvent | ChangedEvent | ColumnStatsEvent | StatsEvent
-
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -188,12 +115,14 @@ def schema_event(compared: Comparison) -> Event:
     return event
 
 
-def row_event(kind: str, place: Event, row: Row) -> Event:
+def row_event(kind: str, place: Event, row: Event) -> Event:
     """An `added`, `removed` or `unchanged` row; `place` is its key, its row index or nothing."""
     return {"type": kind, **place, "row": dict(row)}
 
 
-def changed_event(place: Event, before: Row, after: Row, changed: Sequence[Column]) -> Event:
+def changed_event(
+    place: Event, before: Mapping[str, Any], after: Mapping[str, Any], changed: Sequence[Column]
+) -> Event:
     """A row whose cells changed; `changed` is in comparison order."""
     return {
         "type": "changed",
@@ -207,10 +136,8 @@ def changed_event(place: Event, before: Row, after: Row, changed: Sequence[Colum
 
 def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str, int]) -> Event:
     """How often each compared column changed; `changes` by A's names."""
-    columns = [
-        {"name": column.a, "compared": stats.compared, "changed": changes.get(column.a, 0)}
-        for column in compared.columns
-    ]
+    counts = changes_by_column(compared, changes)
+    columns = [{"name": name, "compared": stats.compared, "changed": count} for name, count in counts.items()]
     return {"type": "column_stats", "columns": columns}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,19 +61,18 @@ class _Chunk:
         return self.cells
 
 
-@dataclass
 class KeptRows:
-    """The rows of a diff's events as their inputs store them, in memory up to a limit and on disk beyond it."""
+    """The rows of a diff's events as their inputs store them, in memory up to a limit and on disk beyond it.
 
-    schemas: dict[str, pa.Schema] = field(default_factory=dict)
-    _chunks: dict[str, list[_Chunk]] = field(default_factory=lambda: {"A": [], "B": []})
-    _kinds: dict[str, dict[str, str]] = field(default_factory=dict)  # of sides whose cells are JSON text
-    _folder: tempfile.TemporaryDirectory[str] | None = None
-    _bytes: int = 0
-    _by_record: bool = False
+    `by_record`: pairs with equal cells may be among those that changed.
+    """
 
-    def begin(self, a: SplitSide, b: SplitSide, *, by_record: bool) -> None:
-        """Note the types of both sides, and whether pairs with equal cells may be among those that changed."""
+    def __init__(self, a: SplitSide, b: SplitSide, *, by_record: bool) -> None:
+        self.schemas: dict[str, pa.Schema] = {}
+        self._chunks: dict[str, list[_Chunk]] = {"A": [], "B": []}
+        self._kinds: dict[str, dict[str, str]] = {}  # of sides whose cells are JSON text
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._bytes = 0
         self._by_record = by_record
         for name, side in (("A", a), ("B", b)):
             if side.schema is not None:
@@ -87,10 +86,6 @@ class KeptRows:
     def add_from(self, side: str, sorted_chunk: RowChunk, chunk: RowChunk, cells: pa.Table) -> RowChunk:
         """Keep the rows of a split; returns them in output order."""
         numbers = chunk.rows[ROW_NUMBER] if ROW_NUMBER in chunk.rows.columns else None
-        self._add(side, chunk.kinds, chunk.order, numbers, cells)
-        return sorted_chunk
-
-    def _add(self, side: str, kinds: pl.Series, order: pl.Series, numbers: pl.Series | None, cells: pa.Table) -> None:
         self._bytes += cells.nbytes
         place: pa.Table | Path = cells
         if self._bytes > _MOST_BYTES:
@@ -98,7 +93,8 @@ class KeptRows:
             place = Path(self._folder.name) / f"{side}{len(self._chunks[side])}.arrow"
             with io_errors(place), pa.ipc.new_file(str(place), cells.schema) as out:
                 out.write_table(cells)
-        self._chunks[side].append(_Chunk(kinds, order, numbers, place))
+        self._chunks[side].append(_Chunk(chunk.kinds, chunk.order, numbers, place))
+        return sorted_chunk
 
     def close(self) -> None:
         """Remove the files."""

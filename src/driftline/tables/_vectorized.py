@@ -13,31 +13,21 @@ from driftline.core import Workspace
 from driftline.errors import OptionError, TableError
 from driftline.sources import RecordIndex, Source, Split, SplitSide
 from driftline.tables._columns import Side, hashed_text, raise_first_error, resolve_columns
-from driftline.tables._engines import LocalPlan, TableDiffJob, ordered_map
+from driftline.tables._engines import LocalPlan, TableDiffJob, layouts, ordered_map
 from driftline.tables._events import Stats
 from driftline.tables._frames import KeptRows
-from driftline.tables._kernels.hashes import RowHashes, new_seeds, split_of
-from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows
-from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
-from driftline.tables._kernels.stages import (
-    DiffPlan,
-    HashedSide,
-    HashedSplit,
-    check_unchanged,
-    columns_by_value,
-    cut_chunks,
-    encode_cut,
-    encode_range,
-    fetch_kept,
-    fetch_rows,
-    hash_split,
-    match_bucket,
-    range_bounds,
-    row_blocks,
-    sides_of,
-    total_stats,
-    with_columns,
+from driftline.tables._kernels import stages
+from driftline.tables._kernels.match import (
+    HashCollision,
+    Matches,
+    RowHashes,
+    RowKind,
+    SelectedRows,
+    new_seeds,
+    split_of,
 )
+from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
+from driftline.tables._kernels.stages import DiffPlan, HashedSide, HashedSplit
 
 _MOST_BUCKETS = 4096
 _PROBED_PAIRS = 1000
@@ -79,25 +69,22 @@ class LocalRun:
             # Only the strict parser may decide about some file; A's errors come before B's.
             a = a.normalized("A", self.workspace, self.pool)
             b = b.normalized("B", self.workspace, self.pool)
-            side_a = a.lay_out("A", self.sizes.split_bytes, self.workspace, self.pool)
-            side_b = b.lay_out("B", self.sizes.split_bytes, self.workspace, self.pool)
-            assert side_a is not None, "a rewritten file has a plain header"
-            assert side_b is not None, "a rewritten file has a plain header"
-            sides = side_a, side_b
+            sides = layouts(a, b, self.sizes, self.workspace, self.pool)
+            assert sides is not None, "a rewritten file has a plain header"
 
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split needs the strict parser."""
-        a, b = with_columns(a, b)
+        a, b = stages.with_columns(a, b)
         rows = max(a.expected_rows, b.expected_rows)
         buckets = self._bucket_count(rows)
         try:
-            compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
+            compared = resolve_columns(a.header, b.header, self.job.options, stages.sides_of(a, b))
         except (TableError, OptionError):
             # Errors inside the files come first: the strict parser looks for them, then this error is raised again.
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
-        by_value, text = columns_by_value(compared, a, b), hashed_text(compared, a, b, self.job.options)
+        by_value, text = stages.columns_by_value(compared, a, b), hashed_text(compared, a, b, self.job.options)
         plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, by_value, text, self.job.profile)
         found = self._match_by(plan, a, b)
         if found == "by cells":
@@ -123,8 +110,8 @@ class LocalRun:
         return max(1, min(rounds * self.sizes.threads, _MOST_BUCKETS)) if buckets > 1 else 1
 
     def _all_sound(self, side: SplitSide) -> bool:
-        results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
-        return all(results)
+        splits = ((split,) for split in side.splits)
+        return all(ordered_map(self.pool, lambda split: split.read().sound, splits, self.sizes.threads * 2))
 
     def _hash_sides(self, a: SplitSide, b: SplitSide, plan: DiffPlan) -> tuple[HashedSide, HashedSide, HashStore]:
         store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
@@ -136,7 +123,7 @@ class LocalRun:
             for number, split in enumerate(layout.splits)
         )
         with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
-            results = ordered_map(self.pool, hash_split, work, self.sizes.threads * 2)
+            results = ordered_map(self.pool, stages.hash_split, work, self.sizes.threads * 2)
             for owner, hashed in zip(owners, results, strict=True):
                 for bucket, hashes in self._buckets(hashed, owner.total_rows, plan):
                     if hashes.size:
@@ -149,7 +136,7 @@ class LocalRun:
 
     def _buckets(self, hashed: HashedSplit, first_row: int, plan: DiffPlan) -> Iterable[tuple[int, RowHashes]]:
         if plan.options.has_row_numbers and hashed.parts:
-            return row_blocks(hashed.parts[0], first_row, self.sizes.bucket_rows)
+            return stages.row_blocks(hashed.parts[0], first_row, self.sizes.bucket_rows)
         return enumerate(hashed.parts)
 
     def _match_hashes(self, plan: DiffPlan, a: HashedSide, b: HashedSide, store: HashStore) -> Matched:
@@ -161,43 +148,28 @@ class LocalRun:
         matches: list[Matches] = []
         with self.job.tracker.phase("match", total=buckets, unit="items"):
             work = ((store.take(("A", bucket)), store.take(("B", bucket)), plan) for bucket in range(buckets))
-            for found in ordered_map(self.pool, match_bucket, work, self.sizes.threads):
+            for found in ordered_map(self.pool, stages.match_bucket, work, self.sizes.threads):
                 matches.append(found)
                 self.job.tracker.advance()
         problems += a.duplicates([found.duplicate_a for found in matches], plan)
         problems += b.duplicates([found.duplicate_b for found in matches], plan)
         raise_first_error(problems)
-        return Matched(
-            plan,
-            a,
-            b,
-            total_stats((found.stats for found in matches), plan, a, b),
-            np.concatenate([found.wanted_a for found in matches]),
-            np.concatenate([found.wanted_b for found in matches]),
-        )
+        wanted = [np.concatenate([getattr(found, side) for found in matches]) for side in ("wanted_a", "wanted_b")]
+        return Matched(plan, a, b, stages.total_stats((found.stats for found in matches), plan, a, b), *wanted)
 
     def encode(self, matched: Matched) -> Iterator[Encoded]:
         """The event lines, range after range."""
         a, b = self._pick_sides(matched)
-        check_unchanged(matched.a.layout.splits)
-        check_unchanged(matched.b.layout.splits)
+        stages.check_unchanged(matched.a.layout.splits)
+        stages.check_unchanged(matched.b.layout.splits)
         ranges = max(1, -(-(a.bytes + b.bytes) // self.sizes.range_bytes))
-        bounds = range_bounds([*a.chunks, *b.chunks], ranges)
-        cuts_a, cuts_b = cut_chunks(a.chunks, bounds), cut_chunks(b.chunks, bounds)
+        bounds = stages.range_bounds([*a.chunks, *b.chunks], ranges)
+        cuts_a, cuts_b = stages.cut_chunks(a.chunks, bounds), stages.cut_chunks(b.chunks, bounds)
         work = ((cuts_a, cuts_b, number, matched.plan) for number in range(len(bounds) + 1))
         with self.job.tracker.phase("write", total=len(bounds) + 1, unit="items"):
-            for encoded in ordered_map(self.pool, encode_cut, work, self.sizes.threads - 1):
+            for encoded in ordered_map(self.pool, stages.encode_cut, work, self.sizes.threads - 1):
                 yield encoded
                 self.job.tracker.advance()
-
-    def _kept(self, matched: Matched) -> KeptRows | None:
-        """What takes the rows as they are stored, if the job wants them."""
-        if self.job.kept is None:
-            return None
-        kept = KeptRows()
-        kept.begin(matched.a.layout, matched.b.layout, by_record=matched.plan.by_record)
-        self.job.kept.append(kept)
-        return kept
 
     def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
@@ -206,17 +178,16 @@ class LocalRun:
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
         work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
-        kept = self._kept(matched)
+        kept: KeptRows | None = None
+        if self.job.kept is not None:  # the job wants the rows as they are stored
+            kept = KeptRows(matched.a.layout, matched.b.layout, by_record=matched.plan.by_record)
+            self.job.kept.append(kept)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
             if kept is None:
-                chunks = ordered_map(self.pool, fetch_rows, work, self.sizes.threads)
+                chunks = ordered_map(self.pool, stages.fetch_rows, work, self.sizes.threads)
             else:
-                chunks = (
-                    kept.add_from(pick[1], *found)
-                    for pick, found in zip(
-                        work, ordered_map(self.pool, fetch_kept, work, self.sizes.threads), strict=True
-                    )
-                )
+                fetched = ordered_map(self.pool, stages.fetch_kept, work, self.sizes.threads)
+                chunks = (kept.add_from(pick[1], *found) for pick, found in zip(work, fetched, strict=True))
             for store, chunk in zip(owners, chunks, strict=True):
                 store.add(chunk)
                 self.job.tracker.advance(chunk.height)
@@ -232,9 +203,9 @@ def _written_otherwise(matched: Matched) -> bool:
     splits, pairs = np.unique(split_of(after["place"]), return_counts=True)
     after = after[split_of(after["place"]) == splits[pairs.argmax()]][:_PROBED_PAIRS]
     before = before[np.isin(before["turn"], after["turn"])]
-    chunks_a = [fetch_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
-    chunks_b = [fetch_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
-    return encode_range(chunks_a, chunks_b, matched.plan).equal * 2 > len(after)
+    chunks_a = [stages.fetch_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
+    chunks_b = [stages.fetch_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
+    return stages.encode_range(chunks_a, chunks_b, matched.plan).equal * 2 > len(after)
 
 
 def _picks(
@@ -244,19 +215,9 @@ def _picks(
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)
-    return [
-        (
-            split,
-            side.side,
-            wanted[borders[number] : borders[number + 1]],
-            side.first_records[number],
-            plan,
-            side.known(number),
-        )
-        for number, split in enumerate(side.layout.splits)
-        if borders[number] < borders[number + 1]
-    ]
-
-
-def _is_sound(split: Split) -> bool:
-    return split.read().sound
+    found = []
+    for number, split in enumerate(side.layout.splits):
+        rows = wanted[borders[number] : borders[number + 1]]
+        if len(rows):
+            found.append((split, side.side, rows, side.first_records[number], plan, side.known(number)))
+    return found

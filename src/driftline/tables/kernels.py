@@ -22,19 +22,17 @@ if TYPE_CHECKING:
         schema_event as schema_event,
         stats_line as stats_line,
     )
-    from driftline.tables._kernels.hashes import (
+    from driftline.tables._kernels.match import (
         ROW_HASH as ROW_HASH,
+        SELECTED_ROW as SELECTED_ROW,
+        Duplicate as Duplicate,
+        HashCollision as HashCollision,
         RowHashes as RowHashes,
+        SelectedRows as SelectedRows,
         as_frame as as_frame,
         join_hashes as join_hashes,
         new_seeds as new_seeds,
         split_of as split_of,
-    )
-    from driftline.tables._kernels.match import (
-        SELECTED_ROW as SELECTED_ROW,
-        Duplicate as Duplicate,
-        HashCollision as HashCollision,
-        SelectedRows as SelectedRows,
     )
     from driftline.tables._kernels.output import (
         ChunkStore as ChunkStore,

@@ -1,36 +1,151 @@
-"""Matching the row hashes of one bucket: counts, selected rows and duplicate keys."""
+"""Row hashes, and matching those of one bucket: counts, selected rows and duplicate keys.
+
+A row hash is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's
+position (split number and row number within the split). They are small records of a fixed size, which are cheap to
+move, cut and match. The hashes are seeded at random for each run, so no data can be prepared whose hashes collide; with
+128 bits an accidental collision of unequal rows does not happen (decision 20).
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from driftline.tables._events import Stats
-from driftline.tables._kernels.hashes import (
-    EXACT,
-    KEY,
-    KEY_2,
-    MEASURES,
-    PLACE,
-    ROW,
-    ROW_2,
-    Numbers,
-    RowHashes,
-    hash_columns,
-)
 from driftline.tables._reference import match_similar
 from driftline.tables._rules.cells import CellRule
 from driftline.tables._rules.vectors import measure_count, within
 
-Keys = npt.NDArray[np.uint64]
+_FIELDS = ("key", "key_2", "row", "row_2", "place")
+ROW_HASH = np.dtype([(name, "<u8") for name in _FIELDS])
+KEY, KEY_2, ROW, ROW_2, PLACE, EXACT, MEASURES = range(7)
+
+RowHashes = npt.NDArray[np.void]
+Numbers = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
+Place = TypeVar("Place", np.uint64, npt.NDArray[np.uint64])
+
+_ROW_BITS = 32
+_NUMBER_BYTES = 8
+
+
+class Seeds(NamedTuple):
+    """Two seeds, one for each half of the hashes; all workers of a run share them."""
+
+    first: int
+    second: int
+
+
+def new_seeds() -> Seeds:
+    """Seeds for one run."""
+    return Seeds(secrets.randbits(63), secrets.randbits(63))
+
+
+def row_hash_type(measures: int) -> np.dtype[np.void]:
+    """The type of hashes with so many measures of tolerant columns, and a hash of their exact values."""
+    names = ["exact", *(f"measure_{number}" for number in range(measures))] if measures else []
+    return np.dtype([(name, "<u8") for name in (*_FIELDS, *names)])
+
+
+@dataclass(frozen=True)
+class HashedColumns:
+    """The input of hashes, in an order that A and B share: normalized values of the key and the rest, and measures."""
+
+    keys: Sequence[pl.Series]
+    others: Sequence[pl.Series]
+    tolerant: Sequence[pl.Series] = ()  # exact values of columns with a tolerance
+    measures: Sequence[Numbers] = ()
+
+
+def hash_rows(
+    columns: HashedColumns, records: Numbers, *, split: int, seeds: Seeds, buckets: int = 1
+) -> list[RowHashes]:
+    """One row hash for each row of a split, cut by key hash into `buckets` parts, so that equal keys are in one part.
+
+    `records` are the rows' numbers in the split; within a part the rows keep their order.
+    """
+    height = len(records)
+    parts = [*_hashes(columns.keys, height, seeds), *_hashes(columns.others, height, seeds), places(split, records)]
+    if columns.measures:
+        parts += [_hashes(columns.tolerant, height, seeds)[0], *columns.measures]
+    order, borders = _bucket_order(parts[KEY], buckets)
+    numbers = np.stack(parts, axis=1)
+    return np.split(_as_hashes(numbers if order is None else numbers.take(order, axis=0)), borders)
+
+
+def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[np.void] = ROW_HASH) -> RowHashes:
+    """Several arrays of hashes as one; as plain numbers, because NumPy moves those much faster than records."""
+    return _as_hashes(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)
+
+
+def hash_columns(hashes: RowHashes) -> Numbers:
+    """The numbers column by column: `hash_columns(hashes)[KEY]` and so on."""
+    return _as_numbers(hashes).T
+
+
+def _as_numbers(hashes: RowHashes) -> Numbers:
+    return hashes.view(np.uint64).reshape(-1, hashes.dtype.itemsize // _NUMBER_BYTES)
+
+
+def _as_hashes(numbers: Numbers) -> RowHashes:
+    width = numbers.shape[1]
+    return numbers.view(row_hash_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
+
+
+def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | None, list[int]]:
+    """The rows bucket by bucket, None where they need no new order, and the starts of buckets."""
+    if buckets == 1:
+        return None, []
+    small = np.uint8 if buckets <= 256 else np.uint16  # NumPy sorts small numbers by radix
+    numbers = ((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(small)
+    order = np.argsort(numbers, kind="stable")
+    return order, np.searchsorted(numbers[order], np.arange(1, buckets)).tolist()
+
+
+def as_frame(table: pa.Table) -> pl.DataFrame:
+    """The same columns as a Polars frame, without copying the text; see `column_name` for their names."""
+    frame = pl.from_arrow(table.rename_columns([column_name(name) for name in table.column_names]), rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def column_name(name: str) -> str:
+    """The name of a user's column inside frames: Polars interprets names such as `*`, `^a$` and ``."""
+    return "=" + name
+
+
+def _hashes(columns: Sequence[pl.Series], height: int, seeds: Seeds) -> tuple[Numbers, Numbers]:
+    if not columns:
+        return np.zeros(height, np.uint64), np.zeros(height, np.uint64)
+    chosen = pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
+    return chosen.hash_rows(seeds.first).to_numpy(), chosen.hash_rows(seeds.second).to_numpy()
+
+
+def places(split: int, rows: Numbers) -> Numbers:
+    """The positions of rows of one split."""
+    return rows | np.uint64(split << _ROW_BITS)
+
+
+def split_of(place: Place) -> Place:
+    """The split number of a position."""
+    return place >> np.uint64(_ROW_BITS)
+
+
+def row_in_split(place: Place) -> Place:
+    """The row number, counted from 0 within the split, of a position."""
+    return place & np.uint64((1 << _ROW_BITS) - 1)
+
+
+# Matching.
 
 _SLOTS_PER_ROW = 4
 _MOST_SLOT_BITS = 30
@@ -51,9 +166,8 @@ class RowKind(IntEnum):
 # `turn` orders rows that share an order value: pairs and removed rows by A's place, then added rows by B's.
 SELECTED_ROW = np.dtype([("place", "<u8"), ("turn", "<u8"), ("kind", "u1")])
 SelectedRows = npt.NDArray[np.void]
-_Index = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
-_Chosen = _Index | slice | list[int]
+_Chosen = Positions | slice | list[int]
 _ADDED_TURN = np.uint64(1 << 63)
 
 
@@ -85,6 +199,7 @@ class Verdict:
     """How matched hashes are compared: equal hashes, and measures within the tolerance."""
 
     tolerant: Sequence[CellRule] = ()
+    emit_unchanged: bool = False  # whether rows without a change are selected too
 
     def differing(self, a: Numbers, b: Numbers, in_a: _Chosen, in_b: _Chosen) -> _Mask:
         """Which of the matched rows differ; hashes column by column, and the positions of the rows in them."""
@@ -105,9 +220,7 @@ class Verdict:
 EXACTLY = Verdict()
 
 
-def match_keyed(
-    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
-) -> Matches:
+def match_keyed(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict = EXACTLY) -> Matches:
     """Match rows by key; after a duplicate key nothing is matched, because it is an error."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     # Only of the keys all are read; of the other numbers single ones are fetched.
@@ -121,15 +234,13 @@ def match_keyed(
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
         raise HashCollision
-    return _judged(a, b, _Met(in_a, in_b, np.flatnonzero(only_a), np.flatnonzero(only_b)), emit_unchanged, verdict)
+    return _judged(a, b, _Met(in_a, in_b, np.flatnonzero(only_a), np.flatnonzero(only_b)), verdict)
 
 
-def match_kept(
-    hashes_a: RowHashes, hashes_b: RowHashes, *, last: bool, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
-) -> Matches:
+def match_kept(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict, *, last: bool) -> Matches:
     """Match the first or last row of every key; the others are counted."""
     kept_a, kept_b = _one_of_each(hashes_a, last), _one_of_each(hashes_b, last)
-    found = match_keyed(kept_a, kept_b, emit_unchanged=emit_unchanged, verdict=verdict)
+    found = match_keyed(kept_a, kept_b, verdict)
     dropped_a, dropped_b = len(hashes_a) - len(kept_a), len(hashes_b) - len(kept_b)
     return replace(found, stats=replace(found.stats, dropped_a=dropped_a, dropped_b=dropped_b))
 
@@ -141,9 +252,7 @@ def _one_of_each(hashes: RowHashes, last: bool) -> RowHashes:
     return kept
 
 
-def match_groups(
-    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
-) -> Matches:
+def match_groups(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict) -> Matches:
     """Match the rows of each key, of which there may be several, with the most similar ones."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     repeated = _repeated_keys(a, b)
@@ -157,16 +266,16 @@ def match_groups(
     met = [_Met(at_a[in_a], at_b[in_b], at_a[_others(in_a, len(at_a))], at_b[_others(in_b, len(at_b))])]
     met += _met_in_groups(a, b, np.flatnonzero(~single_a), np.flatnonzero(~single_b), verdict)
     whole = _Met(*(np.concatenate([getattr(one, name) for one in met]) for name in _Met._fields))
-    return _judged(a, b, whole, emit_unchanged, verdict)
+    return _judged(a, b, whole, verdict)
 
 
 class _Met(NamedTuple):
     """Positions in the hashes: of matched rows, and of rows without a match."""
 
-    in_a: _Index
-    in_b: _Index
-    only_a: _Index
-    only_b: _Index
+    in_a: Positions
+    in_b: Positions
+    only_a: Positions
+    only_b: Positions
 
 
 class _HashedRow(NamedTuple):
@@ -186,7 +295,7 @@ def _is_single(hashes: Numbers, repeated: pl.Series) -> _Mask:
     return ~pl.Series(hashes[KEY]).is_in(repeated.to_list()).to_numpy()
 
 
-def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: Verdict) -> list[_Met]:
+def _met_in_groups(a: Numbers, b: Numbers, at_a: Positions, at_b: Positions, verdict: Verdict) -> list[_Met]:
     groups: defaultdict[tuple[int, int], tuple[list[_HashedRow], list[_HashedRow]]] = defaultdict(lambda: ([], []))
     forms = [ROW, ROW_2, *([EXACT] if len(a) > EXACT else [])]
     for side, (hashes, positions) in enumerate(((a, at_a), (b, at_b))):
@@ -206,51 +315,41 @@ def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: 
     return [_Met(*(np.array(part, np.int64) for part in (in_a, in_b, only_a, only_b)))]
 
 
-def _judged(a: Numbers, b: Numbers, met: _Met, emit_unchanged: bool, verdict: Verdict) -> Matches:
+def _judged(a: Numbers, b: Numbers, met: _Met, verdict: Verdict, *, by_key: bool = False) -> Matches:
+    """The counts and the selected rows; turns are places, or keys, which then are numbers of rows."""
     differs = verdict.differing(a, b, met.in_a, met.in_b)
     before, after = met.in_a[differs], met.in_b[differs]
-    kept = met.in_a[~differs] if emit_unchanged else met.in_a[:0]
+    kept = met.in_a[~differs] if verdict.emit_unchanged else met.in_a[:0]
     places_a, places_b = a[PLACE], b[PLACE]
+    turns_a, turns_b = (a[KEY], b[KEY]) if by_key else (places_a, places_b | _ADDED_TURN)
     return Matches(
         Stats(len(met.only_b), len(met.only_a), len(before), len(met.in_a) - len(before)),
         _wanted(
-            (places_a[met.only_a], places_a[met.only_a], RowKind.REMOVED),
-            (places_a[before], places_a[before], RowKind.BEFORE),
-            (places_a[kept], places_a[kept], RowKind.UNCHANGED),
+            (places_a[met.only_a], turns_a[met.only_a], RowKind.REMOVED),
+            (places_a[before], turns_a[before], RowKind.BEFORE),
+            (places_a[kept], turns_a[kept], RowKind.UNCHANGED),
         ),
         _wanted(
-            (places_b[met.only_b], places_b[met.only_b] | _ADDED_TURN, RowKind.ADDED),
-            (places_b[after], places_a[before], RowKind.AFTER),
+            (places_b[met.only_b], turns_b[met.only_b], RowKind.ADDED),
+            (places_b[after], turns_a[before], RowKind.AFTER),
         ),
     )
 
 
-def _others(positions: _Index, length: int) -> _Mask:
+def _others(positions: Positions, length: int) -> _Mask:
     """A mask of the positions that are not listed."""
     mask = np.ones(length, dtype=np.bool_)
     mask[positions] = False
     return mask
 
 
-def match_positions(
-    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
-) -> Matches:
+def match_positions(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict) -> Matches:
     """Match rows by position: the hashes of the same block of rows of both files; their key is the row's ordinal."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     shared = min(a.shape[1], b.shape[1])
-    differs = verdict.differing(a, b, slice(shared), slice(shared))
-    before, after = a[:, :shared][:, differs], b[:, :shared][:, differs]
-    kept = a[:, :shared][:, ~differs] if emit_unchanged else a[:, :0]
-    removed, added = a[:, shared:], b[:, shared:]
-    return Matches(
-        Stats(added.shape[1], removed.shape[1], before.shape[1], shared - before.shape[1]),
-        _wanted(
-            (removed[PLACE], removed[KEY], RowKind.REMOVED),
-            (before[PLACE], before[KEY], RowKind.BEFORE),
-            (kept[PLACE], kept[KEY], RowKind.UNCHANGED),
-        ),
-        _wanted((added[PLACE], added[KEY], RowKind.ADDED), (after[PLACE], after[KEY], RowKind.AFTER)),
-    )
+    both = np.arange(shared)
+    met = _Met(both, both, np.arange(shared, a.shape[1]), np.arange(shared, b.shape[1]))
+    return _judged(a, b, met, verdict, by_key=True)
 
 
 def match_multisets(hashes_a: RowHashes, hashes_b: RowHashes) -> Matches:
@@ -310,7 +409,7 @@ def _wanted(*groups: tuple[Numbers, Numbers, RowKind]) -> SelectedRows:
 # of a general join, which also has to group, to grow and to gather.
 
 
-def key_pairs(keys_a: Keys, keys_b: Keys) -> tuple[Positions, Positions] | None:
+def key_pairs(keys_a: Numbers, keys_b: Numbers) -> tuple[Positions, Positions] | None:
     """The positions in A and in B of every key that both have; None where a key repeats in B.
 
     >>> [part.tolist() for part in key_pairs(np.array([7, 8], np.uint64), np.array([9, 7], np.uint64))]
@@ -337,7 +436,7 @@ def key_pairs(keys_a: Keys, keys_b: Keys) -> tuple[Positions, Positions] | None:
     return np.concatenate(found_a), np.concatenate(found_b)
 
 
-def _store(keys: Keys, shift: int, bits: int) -> tuple[Positions, Positions | None]:
+def _store(keys: Numbers, shift: int, bits: int) -> tuple[Positions, Positions | None]:
     """A table of positions by slot (0 where it is empty), and the overwritten ones; None where a key repeats."""
     slots, positions = _slots(keys, shift, bits), np.arange(len(keys))
     table = np.zeros(1 << bits, np.int64)
@@ -348,7 +447,7 @@ def _store(keys: Keys, shift: int, bits: int) -> tuple[Positions, Positions | No
     return table, None if repeats.any() else lost
 
 
-def _slots(keys: Keys, shift: int, bits: int) -> Positions:
+def _slots(keys: Numbers, shift: int, bits: int) -> Positions:
     """Some bits of each key, rotated."""
     turned = (keys >> np.uint64(shift)) | (keys << np.uint64(_KEY_BITS - shift)) if shift else keys
     return (turned & np.uint64((1 << bits) - 1)).view(np.int64)

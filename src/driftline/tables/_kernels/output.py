@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,14 @@ import pyarrow as pa
 
 from driftline.core import SpillStore, Workspace, io_errors
 from driftline.tables._columns import Comparison
-from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, column_name
-from driftline.tables._kernels.match import RowKind
+from driftline.tables._kernels.match import ROW_HASH, RowHashes, RowKind, column_name
 from driftline.tables._kernels.profiles import profile_changes, runs_of
-from driftline.tables._options import TableOptions
 from driftline.tables._profile import Profile
 from driftline.tables._rules.cells import CellRule, sortable_text
 from driftline.tables._rules.vectors import differing, form_column
+
+if TYPE_CHECKING:
+    from driftline.tables._kernels.stages import DiffPlan
 
 # In a composite order value parts are divided by two NULs, and a NUL inside a part is written as NUL SOH.
 # So a part sorts before every longer part that starts with it, and different tuples have different values.
@@ -148,11 +149,6 @@ def join_chunks(chunks: Sequence[RowChunk]) -> RowChunk:
     )
 
 
-def kinds_series(kinds: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> pl.Series:
-    """Row kinds as a column."""
-    return pl.Series(kinds, dtype=pl.UInt8)
-
-
 def json_order(cells: pl.Series) -> pl.Series:
     """One text for each JSON text that sorts, by code point, as the values do.
 
@@ -226,22 +222,6 @@ class HashCodec:
 HashStore = SpillStore[tuple[str, int], RowHashes]  # by side and bucket
 
 
-class HeldChunk:
-    """A sorted row chunk in memory."""
-
-    def __init__(self, chunk: RowChunk) -> None:
-        self._chunk = chunk
-        self.height = chunk.height
-
-    def order(self) -> pl.Series:
-        """The order values of all rows."""
-        return self._chunk.order
-
-    def rows(self, start: int, end: int) -> RowChunk:
-        """Some of the rows."""
-        return self._chunk.slice(start, end)
-
-
 class SpilledChunk:
     """A sorted row chunk in an Arrow file, read back batch by batch."""
 
@@ -253,6 +233,7 @@ class SpilledChunk:
         with io_errors(file), pa.ipc.new_file(str(file), table.schema) as out:
             out.write_table(table, max_chunksize=_BATCH_ROWS)
 
+    @property
     def order(self) -> pl.Series:
         """The order values of all rows, alone."""
         with io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
@@ -260,7 +241,7 @@ class SpilledChunk:
             table = pa.ipc.open_file(mapped, options=options).read_all()
             return pl.Series(pl.from_arrow(table.column("order")))
 
-    def rows(self, start: int, end: int) -> RowChunk:
+    def slice(self, start: int, end: int) -> RowChunk:
         """Some of the rows."""
         first, last = start // _BATCH_ROWS, -(-end // _BATCH_ROWS)
         with io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
@@ -270,7 +251,7 @@ class SpilledChunk:
         return RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
 
 
-StoredChunk = HeldChunk | SpilledChunk
+StoredChunk = RowChunk | SpilledChunk
 
 
 class ChunkStore:
@@ -291,20 +272,10 @@ class ChunkStore:
             self.chunks.append(SpilledChunk(chunk, self._workspace.new_file("rows.arrow")))
         else:
             self._held += size
-            self.chunks.append(HeldChunk(chunk))
+            self.chunks.append(chunk)
 
 
 # Event lines.
-
-
-@dataclass(frozen=True, slots=True)
-class EventShape:
-    """What the encoder needs to know of a diff: the options and the compared columns."""
-
-    options: TableOptions
-    compared: Comparison
-    by_record: bool = False  # rows count as changed where the texts of their records differ
-    profile: bool = False  # whether the kinds of change are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,22 +288,22 @@ class Encoded:
     profile: Profile | None = None
 
 
-def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
+def encode_events(a: RowChunk, b: RowChunk, plan: DiffPlan) -> Encoded:
     """The event lines of one range of the output, in order, as bytes."""
     before, after = a.of_kind(RowKind.BEFORE).sorted(), b.of_kind(RowKind.AFTER).sorted()
-    pairs, differs = before.height, _differing(before, after, shape.compared)
-    if shape.by_record:
+    pairs, differs = before.height, _differing(before, after, plan.compared)
+    if plan.by_record:
         before, after, differs = _really_changed(before, after, differs)
     groups = [
-        _row_events("removed", a.of_kind(RowKind.REMOVED), "A", shape),
-        _row_events("added", b.of_kind(RowKind.ADDED), "B", shape),
-        _row_events("unchanged", a.of_kind(RowKind.UNCHANGED), "A", shape),
-        _changed_events(before, after, differs, shape),
+        _row_events("removed", a.of_kind(RowKind.REMOVED), "A", plan),
+        _row_events("added", b.of_kind(RowKind.ADDED), "B", plan),
+        _row_events("unchanged", a.of_kind(RowKind.UNCHANGED), "A", plan),
+        _changed_events(before, after, differs, plan),
     ]
     changes = tuple(int(mask.sum() or 0) for mask in differs)
     equal = pairs - before.height
     heights = [len(lines) for lines, _ in groups]
-    profile = profile_changes(before.rows, after.rows, differs, shape.compared) if shape.profile else None
+    profile = profile_changes(before.rows, after.rows, differs, plan.compared) if plan.profile else None
     if not any(heights):
         return Encoded(memoryview(b""), changes, equal, profile)
     lines = pl.concat([lines for lines, _ in groups if len(lines)])
@@ -359,52 +330,39 @@ def _differing(before: RowChunk, after: RowChunk, compared: Comparison) -> list[
     """For each compared column the rows in which it changed."""
     assert before.height == after.height, "every changed row has both versions"
     typed = compared.typed_a, compared.typed_b
-    return [
-        differing(
-            before.rows[column_name(column.a)],
-            after.rows[column_name(column.b)],
-            column.rule_of("A"),
-            column.rule_of("B"),
-            typed=typed,
-        )
-        for column in compared.columns
-    ]
+    found = []
+    for column in compared.columns:
+        old, new = before.rows[column_name(column.a)], after.rows[column_name(column.b)]
+        found.append(differing(old, new, column.rule_of("A"), column.rule_of("B"), typed=typed))
+    return found
 
 
-def _row_events(kind: str, chunk: RowChunk, side: str, shape: EventShape) -> tuple[pl.Series, pl.Series]:
-    row = _objects(chunk.rows, typed=shape.compared.typed(side))
-    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, side, shape), '"row":', row, "}\n"]
+def _row_events(kind: str, chunk: RowChunk, side: str, plan: DiffPlan) -> tuple[pl.Series, pl.Series]:
+    row = _objects(chunk.rows, typed=plan.compared.typed(side))
+    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, side, plan), '"row":', row, "}\n"]
     return _joined(parts, chunk.height), chunk.order
 
 
 def _changed_events(
-    before: RowChunk, after: RowChunk, differs: Sequence[pl.Series], shape: EventShape
+    before: RowChunk, after: RowChunk, differs: Sequence[pl.Series], plan: DiffPlan
 ) -> tuple[pl.Series, pl.Series]:
-    names, deltas = _changes(before.rows, after.rows, differs, shape.compared)
-    parts: list[_Part] = ['{"type":"changed",', *_place(before, "A", shape), '"changed":[', names]
-    parts += [
-        '],"before":',
-        _objects(before.rows, typed=shape.compared.typed_a),
-        ',"after":',
-        _objects(after.rows, typed=shape.compared.typed_b),
-        ',"delta":{',
-        deltas,
-        "}}\n",
-    ]
+    names, deltas = _changes(before.rows, after.rows, differs, plan.compared)
+    parts: list[_Part] = ['{"type":"changed",', *_place(before, "A", plan), '"changed":[', names]
+    parts += ['],"before":', _objects(before.rows, typed=plan.compared.typed_a)]
+    parts += [',"after":', _objects(after.rows, typed=plan.compared.typed_b), ',"delta":{', deltas, "}}\n"]
     return _joined(parts, before.height), before.order
 
 
-def _place(chunk: RowChunk, side: str, shape: EventShape) -> list[_Part]:
+def _place(chunk: RowChunk, side: str, plan: DiffPlan) -> list[_Part]:
     """`"key":{…},` or `"row_index":n,` or nothing; keys go by A's names."""
-    compared = shape.compared
-    if shape.options.mode == "keyed":
+    compared = plan.compared
+    if plan.options.mode == "keyed":
         own = compared.names(compared.keys, side)
         cells = [chunk.rows[column_name(name)] for name in own]
-        keys = pl.DataFrame([
-            cell.alias(column_name(column.a)) for cell, column in zip(cells, compared.keys, strict=True)
-        ])  # fmt: skip
+        pairs = zip(cells, compared.keys, strict=True)
+        keys = pl.DataFrame([cell.alias(column_name(column.a)) for cell, column in pairs])
         return ['"key":', _objects(keys, typed=compared.typed(side)), ","]
-    if shape.options.ignore_row_order:
+    if plan.options.ignore_row_order:
         return []
     return ['"row_index":', chunk.rows[ROW_NUMBER].cast(pl.String), ","]
 
@@ -419,22 +377,16 @@ def _changes(
     for number, (column, differs) in enumerate(zip(compared.columns, differing_rows, strict=True)):
         if differs.any():
             label = "," + json.dumps(column.a, ensure_ascii=False)
-            delta = _joined(
-                [
-                    '{"from":',
-                    _values(before[column_name(column.a)], typed=compared.typed_a),
-                    ',"to":',
-                    _values(after[column_name(column.b)], typed=compared.typed_b),
-                    "}",
-                ],
-                before.height,
-            )
+            old = _values(before[column_name(column.a)], typed=compared.typed_a)
+            new = _values(after[column_name(column.b)], typed=compared.typed_b)
+            delta = _joined(['{"from":', old, ',"to":', new, "}"], before.height)
             cells += [differs.alias(f"differs{number}"), delta.alias(f"delta{number}")]
             mask = pl.col(f"differs{number}")
             names.append(_only_where(mask, pl.lit(label)))
             deltas.append(_only_where(mask, pl.concat_str(pl.lit(label + ":"), pl.col(f"delta{number}"))))
     if not cells:
-        return pl.Series([""] * before.height, dtype=pl.String), pl.Series([""] * before.height, dtype=pl.String)
+        nothing = pl.Series([""] * before.height, dtype=pl.String)
+        return nothing, nothing
     texts = pl.DataFrame(cells).select(pl.concat_str(names).alias("names"), pl.concat_str(deltas).alias("deltas"))
     # Every item starts with a comma, so the first one is removed.
     return texts["names"].str.slice(1), texts["deltas"].str.slice(1)

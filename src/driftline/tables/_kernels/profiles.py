@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftline.tables._columns import Comparison
-from driftline.tables._kernels.hashes import column_name
+from driftline.tables._kernels.match import column_name
 from driftline.tables._profile import (
     EXPONENT,
     FRACTION,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,41 +46,37 @@ from driftline.tables._columns import (
     width_problem,
 )
 from driftline.tables._events import Stats
-from driftline.tables._kernels.hashes import (
+from driftline.tables._kernels.match import (
+    Duplicate,
     HashedColumns,
+    Matches,
     Numbers,
     RowHashes,
     Seeds,
+    SelectedRows,
+    Verdict,
     as_frame,
     column_name,
     hash_rows,
     join_hashes,
-    row_hash_type,
-    row_in_split,
-    split_of,
-)
-from driftline.tables._kernels.match import (
-    Duplicate,
-    Matches,
-    SelectedRows,
-    Verdict,
     match_groups,
     match_kept,
     match_keyed,
     match_multisets,
     match_positions,
+    row_hash_type,
+    row_in_split,
+    split_of,
 )
 from driftline.tables._kernels.output import (
     ROW_NUMBER,
     Encoded,
-    EventShape,
     RowChunk,
     StoredChunk,
     choose_bounds,
     cut_points,
     encode_events,
     join_chunks,
-    kinds_series,
     order_values,
 )
 from driftline.tables._options import TableOptions
@@ -105,11 +101,6 @@ class DiffPlan:
     profile: bool = False  # whether the kinds of change are wanted
 
     @property
-    def shape(self) -> EventShape:
-        """What the encoder needs."""
-        return EventShape(self.options, self.compared, self.by_record, self.profile)
-
-    @property
     def by_record(self) -> bool:
         """Whether rows are hashed by the text of their records."""
         return self.text is not None and self.text.by_record
@@ -124,7 +115,8 @@ class DiffPlan:
     @cached_property
     def verdict(self) -> Verdict:
         """How matched hashes are compared."""
-        return Verdict([column.rule for column in self.compared.others if column.rule.tolerance is not None])
+        tolerant = [column.rule for column in self.compared.others if column.rule.tolerance is not None]
+        return Verdict(tolerant, self.options.emit_unchanged)
 
     @cached_property
     def row_hash_type(self) -> np.dtype[np.void]:
@@ -265,26 +257,17 @@ def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: DiffPlan)
     options = plan.options
     if options.ignore_row_order:
         return match_multisets(hashes_a, hashes_b)
-    judging: dict[str, Any] = {"emit_unchanged": options.emit_unchanged, "verdict": plan.verdict}
-    if options.mode == "positional":
-        return match_positions(hashes_a, hashes_b, **judging)
-    if options.duplicates == "match":
-        return match_groups(hashes_a, hashes_b, **judging)
     if options.counts_dropped:
-        return match_kept(hashes_a, hashes_b, last=options.duplicates == "last", **judging)
-    return match_keyed(hashes_a, hashes_b, **judging)
+        return match_kept(hashes_a, hashes_b, plan.verdict, last=options.duplicates == "last")
+    keyed = match_groups if options.duplicates == "match" else match_keyed
+    return (match_positions if options.mode == "positional" else keyed)(hashes_a, hashes_b, plan.verdict)
 
 
 def fetch_rows(
-    split: Split,
-    side: Side,
-    wanted: SelectedRows,
-    first_record: int,
-    plan: DiffPlan,
-    known: RecordIndex | None = None,
+    split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: DiffPlan, known: RecordIndex | None = None
 ) -> RowChunk:
     """Fetch the selected rows of one split, in output order; `first_record` is the number of its first record."""
-    return _fetched(split, side, wanted, first_record, plan, known)[0].sorted()
+    return fetch_kept(split, side, wanted, first_record, plan, known, typed=False)[0]
 
 
 def fetch_kept(
@@ -294,38 +277,31 @@ def fetch_kept(
     first_record: int,
     plan: DiffPlan,
     known: RecordIndex | None = None,
+    *,
+    typed: bool = True,
 ) -> tuple[RowChunk, RowChunk, pa.Table]:
     """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
-    chunk, cells = _fetched(split, side, wanted, first_record, plan, known, typed=isinstance(split, TypedRows))
-    return chunk.sorted(), chunk, cells
-
-
-def _fetched(
-    split: Split,
-    side: Side,
-    wanted: SelectedRows,
-    first_record: int,
-    plan: DiffPlan,
-    known: RecordIndex | None,
-    *,
-    typed: bool = False,
-) -> tuple[RowChunk, pa.Table]:
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
-    cells = take_rows(cast(TypedRows, split).typed_rows(), records) if typed else split.pick(records, known)
-    frame = as_frame(json_columns(cells) if typed else cells)
+    if typed and isinstance(split, TypedRows):
+        cells = take_rows(split.typed_rows(), records)
+        frame = as_frame(json_columns(cells))
+    else:
+        cells = split.pick(records, known)
+        frame = as_frame(cells)
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
         frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))
     else:
         turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
         order = order_values(frame, plan.compared, side, turns)
-    return RowChunk(frame, kinds_series(np.ascontiguousarray(wanted["kind"])), order), cells
+    chunk = RowChunk(frame, pl.Series(np.ascontiguousarray(wanted["kind"]), dtype=pl.UInt8), order)
+    return chunk.sorted(), chunk, cells
 
 
 def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: DiffPlan) -> Encoded:
     """The event lines of one range of the output, from the chunks of both sides in it."""
-    return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan.shape)
+    return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan)
 
 
 def _joined(chunks: Iterable[RowChunk], header: Sequence[str]) -> RowChunk:
@@ -342,22 +318,19 @@ def range_bounds(chunks: Sequence[StoredChunk], ranges: int) -> pl.Series:
     filled = [chunk for chunk in chunks if chunk.height]
     if ranges == 1 or not filled:
         return pl.Series([], dtype=pl.String)
-    return choose_bounds(pl.concat([_sample(chunk) for chunk in filled]), ranges)
-
-
-def _sample(chunk: StoredChunk) -> pl.Series:
-    return chunk.order().gather_every(max(1, chunk.height // _SAMPLES_PER_CHUNK))
+    samples = (chunk.order.gather_every(max(1, chunk.height // _SAMPLES_PER_CHUNK)) for chunk in filled)
+    return choose_bounds(pl.concat(samples), ranges)
 
 
 def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
     """The chunks with their cut points."""
-    return [(chunk, cut_points(chunk.order(), bounds)) for chunk in chunks]
+    return [(chunk, cut_points(chunk.order, bounds)) for chunk in chunks]
 
 
 def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: DiffPlan) -> Encoded:
     """Encode one range: the rows between two neighbouring cut points of every chunk."""
-    rows_a = (chunk.rows(points[number], points[number + 1]) for chunk, points in a)
-    rows_b = (chunk.rows(points[number], points[number + 1]) for chunk, points in b)
+    rows_a = (chunk.slice(points[number], points[number + 1]) for chunk, points in a)
+    rows_b = (chunk.slice(points[number], points[number + 1]) for chunk, points in b)
     return encode_range(rows_a, rows_b, plan)
 
 
