@@ -132,13 +132,11 @@ class InputFile:
 
     @classmethod
     def of(cls, path: StrPath, name: str) -> InputFile:
-        """A file in its current state."""
         with io_errors(name):
             status = os.stat(path)
         return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
 
     def open(self, *, buffered: bool = True) -> BinaryIO:
-        """A seekable stream of its bytes."""
         return open(self.path, "rb", buffering=-1 if buffered else 0)
 
     def for_arrow(self) -> Any:
@@ -174,17 +172,14 @@ class StoredFile(InputFile):
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
-        """An object in its current version."""
         found = stat_object(url)
         return cls(url, url, found.size, 0, found.etag)
 
     @property
     def version(self) -> ObjectVersion:
-        """The version that was found."""
         return ObjectVersion(self.path, self.size, self.etag)
 
     def open(self, *, buffered: bool = True) -> BinaryIO:
-        """A seekable stream of pinned ranges."""
         return self.version.open(buffered=buffered)
 
     def for_arrow(self) -> Any:
@@ -192,7 +187,6 @@ class StoredFile(InputFile):
         return self.open()
 
     def check_unchanged(self) -> None:
-        """Raise if the object was replaced."""
         if stat_object(self.path).etag != self.etag:
             raise changed(self.path)
 

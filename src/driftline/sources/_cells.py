@@ -443,7 +443,6 @@ class _ArrowFile(Split):
         return replace(self, path=copied_to(self.path, place, os.path.basename(self.path)))
 
     def stored(self) -> pa.Table:
-        """The table of the file."""
         with io_errors(self.path):
             content = read_object(self.path)[0] if is_url(self.path) else None
             with pa.OSFile(self.path) if content is None else pa.BufferReader(content) as file:
@@ -501,7 +500,6 @@ class JsonBatches:
         self._add(at, {name: _canonical(cells, self._kinds[name]) for name, cells in columns.items()})
 
     def add_rows(self, at: pl.Series, rows: Sequence[Row]) -> None:
-        """Add objects by their values."""
         for row in rows:
             for name, value in row.items():
                 if value is not None:
@@ -515,7 +513,6 @@ class JsonBatches:
             self._parts.append(pl.DataFrame([at.alias("at"), *named]))
 
     def end(self, rows: int) -> None:
-        """Write the block."""
         parts, self._parts = self._parts, []
         frame = parts[0] if len(parts) == 1 else pl.concat(parts, how="diagonal").sort("at")
         frame = frame.drop("at").fill_null(_NULL)
@@ -524,7 +521,6 @@ class JsonBatches:
         self._written.append((*write_table(table, self._workspace)[:2], rows))
 
     def side(self) -> SplitSide:
-        """All batches."""
         header = tuple(self._header)
         splits = [SpooledBatch(*written, header) for written in self._written]
         kinds = {name: self._kinds[name].kind for name in header if name in self._kinds or not self._only_noted}
@@ -547,11 +543,7 @@ def _canonical(cells: pl.Series, kinds: _ValueKinds) -> pl.Series:
     is_short = x.str.contains(_SHORT_FLOAT) & ~x.str.contains(_TINY_FLOAT)
     is_plain = is_word | (is_text & ~x.str.contains("\\", literal=True)) | (is_integer & (x != "-0")) | is_short
     facts = cells.to_frame("x").select(
-        plain=is_plain,
-        text=is_text,
-        whole=is_integer,
-        short=is_short,
-        boolean=x.is_in(["true", "false"]),
+        plain=is_plain, text=is_text, whole=is_integer, short=is_short, boolean=x.is_in(["true", "false"])
     )
     for name, value in (("text", ""), ("whole", 0), ("short", 0.5), ("boolean", True)):
         if facts[name].any():
@@ -578,7 +570,6 @@ def _ends(integers: pl.Series) -> list[Any]:
 
 
 def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:
-    """Copy tables of JSON text into batches."""
     splits = [SpooledBatch(*write_table(table, workspace), tuple(header)) for table in tables if table.num_rows]
     return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
 

@@ -41,7 +41,6 @@ def object_size(given: Any) -> int | None:
 
 
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
-    """The source of an object; its cells are typed."""
     import pyarrow as pa
     from polars.exceptions import PolarsError
 
@@ -120,7 +119,6 @@ class MemorySlice(TypedRows):
 
 
 def _is_sqlite(given: object) -> bool:
-    """Whether an object is a connection of sqlite3 or apsw."""
     kind = type(given)
     return kind.__module__.partition(".")[0] in ("sqlite3", "apsw") and kind.__name__ == "Connection"
 
@@ -139,7 +137,6 @@ def _only_table(connection: Any) -> Any:
 
 
 def is_rows(given: object) -> bool:
-    """Whether an object is a list of dicts."""
     return isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given[:1])
 
 

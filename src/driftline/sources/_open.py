@@ -184,7 +184,6 @@ def check_inputs(a: StrPath, b: StrPath) -> None:
 
 
 def _format_of(file: InputFile, name: str) -> Format:
-    """The format of one plain or compressed file."""
     with io_errors(name), file.open() as stream:
         start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():

@@ -113,7 +113,6 @@ def explained(kinds: type[Exception] | tuple[type[Exception], ...], words: str, 
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, on one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -275,20 +274,17 @@ class TypedRows(Split):
         """All rows as they are stored."""
 
     def read(self) -> ParsedRange:
-        """All rows as JSON text."""
         from driftline.sources._cells import json_columns
 
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """Some rows as JSON text."""
         from driftline.sources._cells import json_columns
 
         return json_columns(self.typed_rows(), records)
 
     def count(self) -> Counted:
-        """Records are rows."""
         rows = self.typed_rows().num_rows
         return Counted(rows, rows)
 
@@ -356,7 +352,6 @@ class ParsedRange:
     data: bytes | None = None  # the bytes of text records, if requested
 
     def take(self, records: npt.NDArray[np.int64]) -> pa.Table:
-        """The rows of some records."""
         from driftline.sources._csv.parse import take_records
 
         assert self.table is not None, "only sound splits are picked from"
@@ -412,7 +407,6 @@ class SplitSide:
 
     @property
     def size(self) -> int:
-        """Bytes of all splits."""
         return sum(split.size for split in self.splits)
 
     def read_ahead(self, pool: Executor, limit_bytes: int, part: RowPart | None = None) -> tuple[SplitSide, int]:
@@ -495,13 +489,11 @@ class RowSource(Source):
         return tuple(self.declared()) or tuple(dict.fromkeys(name for row in self._all_rows() for name in row))
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """Batches in the workspace."""
         from driftline.sources._cells import spool_rows
 
         return spool_rows(((file, self.rows(file)) for file in self.files), workspace, self.declared())
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows and the columns that they have."""
         from driftline.sources._cells import cells_by_column
 
         with closing(self._all_rows()) as found:
@@ -528,7 +520,6 @@ class ColumnarFiles(Source):
         """Of the first file."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """The blocks of all files."""
         from driftline.sources._cells import column_kinds
 
         found = [self.blocks(file) for file in self.files]
@@ -543,7 +534,6 @@ class ColumnarFiles(Source):
         return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=kinds, schema=schema if alike else None)
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows of the first file."""
         from driftline.sources._cells import json_columns
 
         table = json_columns(self.first_rows(rows))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         assert_equal as assert_equal,
         diff as diff,
     )
-    from driftline.tables._auto import as_flags as as_flags, reading_of as reading_of
     from driftline.tables._engines import (
         TableDiffJob as TableDiffJob,
         TableInput as TableInput,
@@ -49,13 +48,15 @@ if TYPE_CHECKING:
     )
     from driftline.tables._events import Stats as Stats, event_line as event_line
     from driftline.tables._explain import (
+        as_flags as as_flags,
         explain_plan as explain_plan,
         heading_of as heading_of,
         key_candidates as key_candidates,
+        reading_of as reading_of,
         remedy as remedy,
         report_settings as report_settings,
     )
-    from driftline.tables._merge import Merged as Merged, merge as merge
+    from driftline.tables._merge import Merged as Merged, merge as merge, patch as patch
     from driftline.tables._options import (
         OPTION_GROUPS as OPTION_GROUPS,
         OPTIONS as OPTIONS,
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
         check_options as check_options,
         option_names as option_names,
     )
-    from driftline.tables._patch import patch as patch
     from driftline.tables._profile import Profile as Profile
     from driftline.tables._rules.cells import EXACT as EXACT
 else:

@@ -16,7 +16,7 @@ from driftline.sinks import Title, cell_text, find_format, format_for, packed, s
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import Event, Stats
-from driftline.tables._explain import heading_of, identity, remedy, report_settings
+from driftline.tables._explain import heading_of, identity, reading_of, remedy, report_settings, suggested_rules
 from driftline.tables._options import DiffRules, check_options
 from driftline.tables._profile import Profile
 
@@ -55,8 +55,6 @@ def diff(
     ['schema', 'changed', 'stats']
     """
     given: dict[str, Any] = {name: value for name, value in rules.items() if value is not None}
-    from driftline.tables._auto import reading_of, suggested_rules
-
     chosen = reading_of(a, b, given) if auto else {}
     tracker = tracker or no_progress()
 

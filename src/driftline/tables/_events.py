@@ -48,7 +48,6 @@ class Stats:
 
     @property
     def any_difference(self) -> bool:
-        """Whether the two versions differ at all."""
         return bool(self.added or self.removed or self.changed or self.columns_differ)
 
     def with_equal(self, pairs: int) -> Stats:
@@ -106,7 +105,6 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def schema_event(compared: Comparison) -> Event:
-    """The first event of the stream."""
     event: Event = {"type": "schema", "columns_a": list(compared.header_a), "columns_b": list(compared.header_b)}
     if compared.added is not None and compared.removed is not None:
         event |= {"columns_added": list(compared.added), "columns_removed": list(compared.removed)}
@@ -160,7 +158,6 @@ def joined_profile(parts: Iterable[Profile | None], compared: Comparison, stats:
 
 
 def count_changes(events: Sequence[Event]) -> Counter[str]:
-    """How often each column changed in some events."""
     return Counter(name for event in events if event["type"] == "changed" for name in event["changed"])
 
 
@@ -174,5 +171,4 @@ def event_line(event: Event) -> bytes:
 
 
 def stats_line(stats: Stats) -> bytes:
-    """The last line of the stream."""
     return event_line(stats.to_event())

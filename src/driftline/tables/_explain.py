@@ -1,34 +1,81 @@
-"""A diff described as text: the title of a result, `--explain`, columns that could be the key, and hints on errors."""
+"""A diff in words (titles, `--explain`, hints on errors), and how a pair of files wants to be read (`--auto`).
+
+Only the reading is chosen here (encoding, delimiter, header, lines above it), and the key where none is given. A file
+of several columns that strict reading accepts is read strictly, unless the given key is not in it. Every choice is an
+option, so that the same options give the same result without `--auto`.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import os
+import re
+import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
-from driftline.sources import CsvSource, Source, is_stream, open_source
+from driftline.sources import (
+    CsvSource,
+    InputFile,
+    ReadOptions,
+    Source,
+    input_size,
+    is_in_memory,
+    is_stream,
+    open_source,
+)
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
-from driftline.tables._engines import TableDiffJob, TableInput, open_sides
+from driftline.tables._engines import TableDiffJob, TableInput, find_engine, open_sides
 from driftline.tables._events import Stats
-from driftline.tables._options import DEFAULTS, TableOptions
-from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
+from driftline.tables._options import DEFAULTS, OPTIONS, TableOptions, check_options
+from driftline.tables._rules.cells import Kind, TimePattern, Tolerance
+
+if TYPE_CHECKING:
+    from driftline.tables._profile import Profile
 
 _MOST_COLUMNS = 40
-_KEY_ROWS = 10_000  # of each side, by which key candidates are found
 _UNITS = (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3))
+_HINT_ROWS = 10_000  # of each side, by which key candidates are found
+_DELIMITERS = ",;\t|^~"
+_COMMENT = "#"
+_SAMPLE_BYTES = 1 << 18
+_SAMPLE_LINES = 200
+_MOST_PREAMBLE = 20  # lines above a header
+_KEY_ROWS = 20_000  # of each side, by which a key is chosen
+_KEY_COLUMNS = 12  # that are tried together
+_TRIED_BYTES = 32 << 20  # of both inputs; larger ones are not read again for the words of an error
+_ENCODINGS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DATA = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
+_LIKE_KEYS = re.compile(r"(?i)(?:.*[_ .-])?(?:id|key|code|uuid|guid|number|no|nr|sku|iso\w*)|.*Id|.*ID")
+_OPTION_OF_ERROR: dict[str, tuple[tuple[str, str], ...]] = {  # what is tried, one after the other
+    "row_width_mismatch": (("ragged", "pad"), ("ragged", "skip")),
+    "header_mismatch": (("header_mode", "sorted"), ("header_mode", "common")),
+    "duplicate_column_name": (("duplicate_columns", "rename"),),
+    "missing_key_value": (("empty_key", "allow"),),
+    "duplicate_key": (("duplicates", "match"),),
+}
+_MOST_FIXES = 6
+_FITS = 0.9  # of the lines: some may be ragged
 
 
 def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None, notes: Sequence[str] = ()) -> Title:
     """The title of a result: the inputs, the key and rules, and the current time."""
-    about = [identity(job.options), *([f"{engine}, {seconds:.1f} s"] if seconds is not None else [])]
+    about = identity(job.options) + (f" · {engine}, {seconds:.1f} s" if seconds is not None else "")
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return Title(
-        f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join([*rules_in_words(job.options), *notes]), when
-    )
+    rules = " · ".join([*rules_in_words(job.options), *notes])
+    return Title(f"{_name(job.a)} → {_name(job.b)}", about, rules, when)
 
 
 def report_settings(options: TableOptions, stats: Stats, heading: Title) -> dict[str, Any]:
@@ -64,18 +111,16 @@ def rules_in_words(options: TableOptions) -> Iterator[str]:
 
 
 def _name(given: TableInput) -> str:
-    if not isinstance(given, (str, os.PathLike)):
-        return type(given).__name__
-    path = os.fspath(given)
-    return os.path.basename(path) or path
+    shown = _shown(given)
+    return os.path.basename(shown) or shown
 
 
 def _said(words: str) -> Callable[[object], str]:
     return lambda value: words if value is True else f"{words} {value}"
 
 
-def _listed(words: str) -> Callable[[tuple[str, ...]], str]:
-    return lambda names: f"{words} {', '.join(name if name else '(empty)' for name in names)}"
+def _listed_as(words: str) -> Callable[[tuple[str, ...]], str]:
+    return lambda names: f"{words} {', '.join(name or '(empty)' for name in names)}"
 
 
 def _by_column(words: str, shown: Callable[[Any], str]) -> Callable[[tuple[tuple[str, Any], ...]], str]:
@@ -90,13 +135,8 @@ def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
     return shown
 
 
-def _steps(steps: tuple[Step, ...]) -> str:
-    return "+".join(step.name for step in steps)
-
-
 def _type(declared: tuple[Kind, TimePattern | None]) -> str:
-    kind, pattern = declared
-    return kind.name if pattern is None else f"{kind.name}:{pattern.text}"
+    return declared[0].name + (f":{declared[1].text}" if declared[1] else "")
 
 
 def _tolerance(limit: Tolerance) -> str:
@@ -104,9 +144,8 @@ def _tolerance(limit: Tolerance) -> str:
         nanoseconds = limit.nanoseconds
         unit, size = next((one for one in _UNITS if nanoseconds % one[1] == 0), ("ns", 1))
         return f"{nanoseconds // size}{unit}"
-    parts = [f"{limit.absolute:g}" if limit.absolute is not None else None]
-    parts.append(f"{limit.relative * 100:g}%" if limit.relative is not None else None)
-    return ",".join(part for part in parts if part is not None)
+    parts = [] if limit.absolute is None else [f"{limit.absolute:g}"]
+    return ",".join([*parts, *([] if limit.relative is None else [f"{limit.relative * 100:g}%"])])
 
 
 _WORDS: dict[str, Callable[[Any], str]] = {
@@ -120,10 +159,10 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "skip_lines": _by_side("skip lines"),
     "comment": _said("comment lines"),
     "rename": _by_column("rename", lambda new: f"→ {new}"),
-    "ignore": _listed("ignore"),
-    "only": _listed("only"),
-    "normalize": _by_column("normalize", _steps),
-    "null": _listed("null"),
+    "ignore": _listed_as("ignore"),
+    "only": _listed_as("only"),
+    "normalize": _by_column("normalize", lambda steps: "+".join(step.name for step in steps)),
+    "null": _listed_as("null"),
     "types": _by_column("as", _type),
     "tolerance": _by_column("tolerance", _tolerance),
     "empty_key": _said("empty keys"),
@@ -140,7 +179,12 @@ def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
         sides = Sides(a.typed, b.typed, _kinds(a), _kinds(b), declared=True)
         compared = resolve_columns(a.header("A"), b.header("B"), job.options, sides)
     yield from _columns(compared)
-    yield from _identity(job)
+    key = identity(job.options).replace("key ", "key: ", 1)
+    if not job.options.key_columns:
+        candidates = key_candidates(job)
+        hint = f"; columns that could be the key: {', '.join(candidates)}" if candidates else ""
+        key = f"key: none, {'rows in any order' if job.options.ignore_row_order else 'rows by position'}{hint}"
+    yield key
     yield from (f"types: {note}" for note in compared.notes)
     yield f"rules: {' · '.join(rules_in_words(job.options)) or 'none, cells are compared as they are'}"
     yield f"engine: {engine}"
@@ -160,11 +204,10 @@ def _shown(given: object) -> str:
 def _described(source: Source) -> str:
     files = f"{len(source.files)} files, " if len(source.files) > 1 else ""
     size = "size not known" if source.size is None else f"{source.size:,} bytes"
-    about = f"{source.format}, {files}{size}"
+    read = ""
     if isinstance(source, CsvSource):
-        reading = source.reading
-        return f"{about}, {reading.encoding}, delimiter {reading.delimiter!r}"
-    return about
+        read = f", {source.reading.encoding}, delimiter {source.reading.delimiter!r}"
+    return f"{source.format}, {files}{size}{read}"
 
 
 def _columns(compared: Comparison) -> Iterator[str]:
@@ -188,40 +231,8 @@ def _named(column: Column) -> str:
     return f"{name} ({', '.join(words)})" if words else name
 
 
-def _identity(job: TableDiffJob) -> Iterator[str]:
-    if job.options.key_columns:
-        yield f"key: {', '.join(job.options.key_columns)}"
-        return
-    how = "rows in any order" if job.options.ignore_row_order else "rows by position"
-    candidates = key_candidates(job)
-    hint = f"; columns that could be the key: {', '.join(candidates)}" if candidates else ""
-    yield f"key: none, {how}{hint}"
-
-
-def key_candidates(job: TableDiffJob) -> list[str]:
-    """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
-    if is_stream(job.a) or is_stream(job.b):
-        return []
-    try:
-        with Workspace() as workspace:
-            given = {"A": job.a, "B": job.b}
-            sides = [open_source(one, workspace, job.options.reading(side)) for side, one in given.items()]
-            if any(source.typed for source in sides):
-                return []
-            heads = [source.sample(side, _KEY_ROWS) for source, side in zip(sides, "AB", strict=True)]
-    except (InputError, StorageError):
-        return []  # a hint is not worth an error
-    return [name for name in heads[0] if all(_identifies(head.get(name)) for head in heads)]
-
-
-def _identifies(cells: list[str] | None) -> bool:
-    return cells is not None and len(set(cells)) == len(cells) and all(cells)
-
-
 def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *, in_python: bool) -> str | None:
     """What helps against an error: options for such errors, and those that were found to read this very pair."""
-    from driftline.tables._auto import as_arguments, as_flags, fixes
-
     found = fixes(error, job, given) if error.code in _READING_ERRORS else None
     words = [None if in_python else hint_for(error, job.options)]
     if found:
@@ -245,17 +256,293 @@ def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
     '--empty-key allow takes rows without a key'
     >>> hint_for(wrong, check_options(key="id", empty_key="allow"))
     """
-    if error.code == "csv_parse_error":
-        return 'no option takes it: inside a quoted cell a quote is written twice (""), and the last one ends the cell'
-    if error.code == "row_width_mismatch" and options.ragged == "error":
-        blank = "" if options.skip_blank_lines else "; --skip-blank-lines leaves blank lines out"
-        return f"--ragged pad fills short rows, --ragged skip leaves rows of another width out{blank}"
-    if error.code == "duplicate_column_name" and options.duplicate_columns == "error" and not options.no_header:
-        return "--duplicate-columns rename tells them apart, --no-header takes files without a header line"
-    if error.code == "missing_key_value" and options.empty_key == "error":
-        return "--empty-key allow takes rows without a key"
-    if error.code == "duplicate_key" and options.duplicates == "error":
-        return (
-            "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns"
-        )
+    option, words = _HINTS.get(error.code, ("", ""))
+    if not words or (option and getattr(options, option) != "error"):
+        return None
+    if error.code == "duplicate_column_name" and options.no_header:
+        return None
+    blank = error.code == "row_width_mismatch" and not options.skip_blank_lines
+    return f"{words}; --skip-blank-lines leaves blank lines out" if blank else words
+
+
+_HINTS = {  # by the code of an error: the option that is not set yet, and what it does
+    "csv_parse_error": (
+        "",
+        'no option takes it: inside a quoted cell a quote is written twice (""), and the last one ends the cell',
+    ),
+    "row_width_mismatch": ("ragged", "--ragged pad fills short rows, --ragged skip leaves rows of another width out"),
+    "duplicate_column_name": (
+        "duplicate_columns",
+        "--duplicate-columns rename tells them apart, --no-header takes files without a header line",
+    ),
+    "missing_key_value": ("empty_key", "--empty-key allow takes rows without a key"),
+    "duplicate_key": (
+        "duplicates",
+        "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns",
+    ),
+}
+
+
+# What `--auto` chooses.
+
+
+def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options to add to the given ones so that both inputs are read as tables, and their rows have a key."""
+    chosen: dict[str, Any] = {}
+    keys = _listed(given.get("key_columns") or given.get("key") or ())
+    with Workspace() as workspace:
+        layouts = [_layout(one, side, given, keys, workspace) for one, side in ((a, "a"), (b, "b"))]
+        for name in ("encoding", "delimiter", "skip_lines"):
+            own = {f"{name}_{side}": layout.get(name) for side, layout in zip("ab", layouts, strict=True)}
+            own = {name: layouts[0].get(name)} if len(set(own.values())) == 1 else own
+            chosen.update({option: value for option, value in own.items() if value is not None})
+        if any("comment" in layout for layout in layouts):
+            chosen["comment"] = _COMMENT
+        texts = [layout for layout in layouts if "bare" in layout]
+        if texts and all(layout["bare"] for layout in texts) and not given.get("no_header"):
+            chosen["no_header"] = True
+    if not keys and given.get("mode") is None and not given.get("ignore_row_order"):
+        key = _key(a, b, {**given, **chosen})
+        chosen.update({"key_columns": key} if key else {})
+    return chosen
+
+
+def as_flags(options: Mapping[str, Any]) -> list[str]:
+    """Options as the command line takes them.
+
+    >>> as_flags({"delimiter_a": "\\t", "no_header": True, "key_columns": ["id", "day of week"]})
+    ['--delimiter-a tab', '--no-header', '--key id', "--key 'day of week'"]
+    """
+    found = []
+    for name, value in options.items():
+        option = OPTIONS.get(name)
+        flag = option.flag if option is not None and option.flag else f"--{name.replace('_', '-')}"
+        values = [""] if value is True else ["tab" if one == "\t" else str(one) for one in _listed(value)]
+        found += [f"{flag} {shlex.quote(one)}" if one else flag for one in values]
+    return found
+
+
+def as_arguments(options: Mapping[str, Any]) -> str:
+    """Options as Python takes them."""
+    return ", ".join(f"{'key' if name == 'key_columns' else name}={value!r}" for name, value in options.items())
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, (str, int)) else list(value)
+
+
+def suggested_rules(profile: Profile, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that a profile suggests, beside the given ones, by option."""
+    found: dict[str, Any] = {}
+    for one in profile.suggestions():
+        name = {"as": "types"}.get(one.option, one.option)
+        if name == "ignore":
+            continue  # it would hide changes of any kind
+        own = found.setdefault(name, dict(given.get(name, {})))
+        own.setdefault(one.column, one.value)
+    return found
+
+
+# What makes a pair readable.
+
+
+def fixes(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Options with which this very pair is compared without an error; None where none were found or tried."""
+    if not all(isinstance(one, (str, os.PathLike)) and not is_stream(one) for one in (job.a, job.b)):
+        return None
+    try:
+        if sum(size or 0 for size in map(input_size, (job.a, job.b))) > _TRIED_BYTES:
+            return None
+        read = reading_of(job.a, job.b, {**given, "mode": given.get("mode") or "positional"})
+        if found := _tried(job, given, {}) or _tried(job, given, read):
+            return found
+        if error.code == "missing_key_column":
+            rest = {name: value for name, value in given.items() if name not in ("key", "key_columns", "mode")}
+            read = reading_of(job.a, job.b, rest)
+            return _tried(job, rest, read) if "key_columns" in read else None
+    except (DriftlineError, OSError):
+        return None  # the first error is reported
     return None
+
+
+def _tried(job: TableDiffJob, given: Mapping[str, Any], added: dict[str, Any]) -> dict[str, Any] | None:
+    for _ in range(_MOST_FIXES):
+        try:
+            checked = check_options(**{**given, **added})
+            find_engine("local")(replace(job, options=checked, kept=None), lambda data: None)
+        except DriftlineError as error:
+            options = [one for one in _OPTION_OF_ERROR.get(error.code, ()) if not _is_passed(one, given, added)]
+            if not options:
+                return None
+            added.update(options[:1])
+        else:
+            return added
+    return None
+
+
+def _is_passed(option: tuple[str, str], given: Mapping[str, Any], added: Mapping[str, Any]) -> bool:
+    """Whether the user decided an option, or this value or a later one was tried."""
+    name, value = option
+    if name in given:
+        return True
+    order = [known for words in _OPTION_OF_ERROR.values() for other, known in words if other == name]
+    return name in added and order.index(added[name]) >= order.index(value)
+
+
+# How a file of text is laid out.
+
+
+class _Shape(NamedTuple):
+    """One way to read a file: how many lines fit, columns, and the first record."""
+
+    fitting: float
+    width: int
+    first: list[str]
+    rows: list[list[str]]
+    delimiter: str
+    skipped: int
+
+
+def _layout(
+    given: TableInput, side: str, options: Mapping[str, Any], keys: Sequence[str], workspace: Workspace
+) -> dict[str, Any]:
+    """What differs from strict reading for one file; `bare`: whether it starts with data. Nothing for typed data."""
+    if is_in_memory(given) or is_stream(given):
+        return {}
+    source = open_source(given, workspace, ReadOptions())
+    if not isinstance(source, CsvSource):
+        return {}
+    found: dict[str, Any] = {}
+    encoding = options.get(f"encoding_{side}", options.get("encoding"))
+    if encoding is None:
+        encoding = _encoding(source.files[0])
+        found.update({} if encoding == "utf-8" else {"encoding": encoding})
+    with source.files[0].open() as stream:
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(stream.read(_SAMPLE_BYTES)).lstrip("\ufeff")
+    lines = text.splitlines(keepends=True)[: _SAMPLE_LINES + _MOST_PREAMBLE]
+    lines = lines[:-1] if len(text) >= _SAMPLE_BYTES and len(lines) > 1 else lines
+    own = options.get(f"delimiter_{side}", options.get("delimiter"))
+    usual = source.reading.delimiter if own in (None, "auto") else own
+    shape = _shape(lines, [own] if own not in (None, "auto") else [usual, *_DELIMITERS], keys)
+    if shape is None:
+        return found
+    skip_given = f"skip_lines_{side}" in options or "skip_lines" in options or "comment" in options
+    above = lines[: shape.skipped]
+    if shape.skipped and not skip_given:
+        is_comment = all(line.startswith(_COMMENT) or not line.strip() for line in above)
+        found.update(
+            {"comment": _COMMENT} if is_comment and any(map(str.strip, above)) else {"skip_lines": shape.skipped}
+        )
+    if shape.delimiter != usual:
+        found["delimiter"] = shape.delimiter
+    return {**found, "bare": not set(keys) & set(shape.first) and _is_bare(shape)}
+
+
+def _encoding(file: InputFile) -> str:
+    """UTF-8 if all bytes are; else what the first bytes say; else Windows-1252, or Latin-1, which reads all bytes."""
+    decoder, start = codecs.getincrementaldecoder("utf-8")(), b""
+    try:
+        with file.open() as stream:
+            while block := stream.read(1 << 20):
+                start = start or block[:1000]
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        known = next((name for mark, name in _ENCODINGS if start.startswith(mark)), None)
+        zeros = [start[at::2].count(0) for at in (0, 1)]
+        if known is None and max(zeros) * 4 > len(start):
+            known = "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+        undefined = bytes(error.object[error.start : error.start + 1]) in (b"\x81", b"\x8d", b"\x8f", b"\x90", b"\x9d")
+        return known or ("latin-1" if undefined else "cp1252")
+    return "utf-8"
+
+
+def _shape(lines: Sequence[str], delimiters: Iterable[str], keys: Sequence[str]) -> _Shape | None:
+    """The way of reading that has the key and fits most lines: from the first line on, if one does that well."""
+    for starts in (range(1), range(1, min(_MOST_PREAMBLE, len(lines)))):
+        shapes = [
+            (set(keys) <= set(shape.first), round(shape.fitting, 1), -skipped, shape.fitting, shape)
+            for skipped in starts
+            if lines[skipped:] and lines[skipped].strip()
+            for delimiter in dict.fromkeys(delimiters)
+            if (shape := _read(lines[skipped:], delimiter, skipped)) is not None and shape.width > 1
+        ]
+        best = max(shapes, key=lambda one: one[:-1], default=None)  # of equals the first one
+        if best is not None and best[0] and best[1] >= _FITS:
+            return best[-1]
+    return None
+
+
+def _read(lines: Sequence[str], delimiter: str, skipped: int) -> _Shape | None:
+    try:
+        records = [record for record in csv.reader(lines, delimiter=delimiter, strict=True) if record]
+    except csv.Error:
+        return None
+    if not records:
+        return None
+    rows, width = records[1:], len(records[0])
+    fitting = sum(len(row) == width for row in rows) / len(rows) if rows else float(not skipped)
+    if width > 1 and records[0][0].strip() and not any(map(str.strip, records[0][1:])):
+        fitting = 0.0  # a title, with as many delimiters behind it as a spreadsheet writes
+    return _Shape(fitting, width, records[0], rows, delimiter, skipped)
+
+
+def _is_bare(shape: _Shape) -> bool:
+    """Whether the first record looks like the others: a number or date where they have one."""
+    columns = [[row[at] for row in shape.rows if len(row) == shape.width] for at in range(shape.width)]
+    of_data = [at for at, cell in enumerate(shape.first) if _DATA.fullmatch(cell.strip())]
+    return any(
+        columns[at] and sum(map(bool, map(_DATA.fullmatch, columns[at]))) * 10 >= len(columns[at]) * 9 for at in of_data
+    )
+
+
+# Keys.
+
+
+def key_candidates(job: TableDiffJob) -> list[str]:
+    """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
+    if is_stream(job.a) or is_stream(job.b):
+        return []
+    try:
+        heads = _heads(job.a, job.b, job.options, _HINT_ROWS, typed=False)
+    except (InputError, StorageError):
+        return []  # a hint is not worth an error
+    cells = ((name, [head.get(name, [""]) for head in heads]) for name in (heads[0] if heads else ()))
+    return [name for name, sides in cells if all(all(side) and len(set(side)) == len(side) for side in sides)]
+
+
+def _heads(
+    a: TableInput, b: TableInput, options: TableOptions, rows: int, *, typed: bool = True
+) -> list[dict[str, list[str]]]:
+    """The cells of the first rows of both sides; nothing where a side is typed and that is not `typed`."""
+    with Workspace() as workspace:
+        sides = {side: open_source(one, workspace, options.reading(side)) for one, side in ((a, "A"), (b, "B"))}
+        if not typed and any(source.typed for source in sides.values()):
+            return []
+        return [source.sample(side, rows) for side, source in sides.items()]
+
+
+def _key(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> list[str] | None:
+    """The columns that identify rows on both sides, and meet; one if possible."""
+    try:
+        heads = _heads(a, b, check_options(**given), _KEY_ROWS)
+    except DriftlineError:
+        return None  # reading reports it
+    common = [name for name in heads[0] if name in heads[1]]
+    common.sort(key=lambda name: _LIKE_KEYS.fullmatch(name) is None)  # stable: then in the order of the file
+    filled = [name for name in common if all("" not in head[name] and "null" not in head[name] for head in heads)]
+    for size in (1, 2, 3):
+        for names in combinations(filled[: None if size == 1 else _KEY_COLUMNS], size):
+            if _identify(names, heads):
+                return list(names)
+    return None
+
+
+def _identify(names: Sequence[str], heads: Sequence[Mapping[str, list[str]]]) -> bool:
+    """Whether columns are unique on both sides, and at least half of the shorter side's rows have a partner."""
+    keys = [list(zip(*(head[name] for name in names), strict=True)) for head in heads]
+    distinct = [set(one) for one in keys]
+    if any(len(some) < len(one) for some, one in zip(distinct, keys, strict=True)):
+        return False
+    is_whole = all(len(one) < _KEY_ROWS for one in keys)
+    return not is_whole or len(distinct[0] & distinct[1]) * 2 >= min(map(len, distinct))

@@ -97,7 +97,6 @@ class KeptRows:
         return sorted_chunk
 
     def close(self) -> None:
-        """Remove the files."""
         self._chunks = {"A": [], "B": []}
         if self._folder is not None:
             self._folder.cleanup()

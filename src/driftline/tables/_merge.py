@@ -1,33 +1,51 @@
-"""Three versions of a table merged to one, row by row and cell by cell (tables §7.3): CSV and JSON Lines.
+"""Tables that are written again in the style of their file: merged from three versions, or patched with a diff.
 
     merged = merge("base.csv", "ours.csv", "theirs.csv", "merged.csv", key="id", conflicts="markers")
 
-Cells are texts: those of CSV as they are, those of JSON Lines as JSON. A cell that a version does not have is missing
-in its row. With `conflicts="markers"` a row in conflict is written in both versions, between the lines of Git:
-`<<<<<<< ours`, `=======` and `>>>>>>> theirs`.
+A merge goes row by row and cell by cell (tables §7.3) over CSV and JSON Lines. Cells are texts: those of CSV as they
+are, those of JSON Lines as JSON. A cell that a version does not have is missing in its row. With `conflicts="markers"`
+a row in conflict is written in both versions, between the lines of Git: `<<<<<<< ours`, `=======` and
+`>>>>>>> theirs`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, TypeVar
+from itertools import islice
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
-from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, io_errors, read_lines
-from driftline.errors import InputError, OptionError, TableError
-from driftline.sources import CsvSource, open_source
+from driftline.core import (
+    StrPath,
+    Workspace,
+    atomic_write,
+    exact_dumps,
+    exact_loads,
+    io_errors,
+    open_output,
+    read_lines,
+)
+from driftline.errors import InputError, OptionError, PatchConflict, TableError
+from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables._columns import Sides, column_rules, duplicate_key_problem, missing_key_problem, width_problem
+from driftline.tables._events import Event
 from driftline.tables._options import TableOptions, check_options
-from driftline.tables._patch import CsvStyle
 from driftline.tables._rules.cells import CellRule
 
 Row = dict[str, str]
+Versions = tuple[Row | None, Row | None]  # of a row in conflict: in OURS and in THEIRS
 Key = tuple[str, ...]
 Prefer = Literal["ours", "theirs"]
 Record = TypeVar("Record")
 
 OURS_MARK, MIDDLE_MARK, THEIRS_MARK = "<<<<<<< ours", "=======", ">>>>>>> theirs"
+_CHANGES = ("added", "removed", "changed")
+_BLOCK_ROWS = 1000
+_FIRST_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def merge(
@@ -54,12 +72,17 @@ def merge(
     ([], 'id,v,w\\n1,b,y\\n')
     """
     options = check_options(**rules)
-    _check_options(options)
+    if options.mode != "keyed":
+        raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
+    if options.duplicates != "error" or options.rename:
+        raise OptionError("a merge takes neither duplicates nor rename", code="invalid_option_combination")
     with Workspace() as workspace:
         mine = _read("OURS", ours, options, workspace, prefer)
-        before = _read("BASE", base, options, workspace, prefer, like=mine)
-        other = _read("THEIRS", theirs, options, workspace, prefer, like=mine)
-        merged = merge_tables(before, mine, other, options, prefer, marked=conflicts == "markers")
+        before = _read("BASE", base, options, workspace, prefer, mine)
+        other = _read("THEIRS", theirs, options, workspace, prefer, mine)
+        rules = column_rules([one.header for one in (before, mine, other)], options, Sides(mine.typed, mine.typed))
+        versions = (_Version(table, options, rules) for table in (before, mine, other))
+        merged = _Merge(rules, options, prefer, conflicts == "markers", *versions).run()
         if output is not None and (not merged.conflicts or merged.is_written):
             with atomic_write(output, (base, theirs)) as out:
                 mine.style.write_merged(merged, out)
@@ -76,25 +99,20 @@ class MergeTable:
     name: str
     header: list[str]
     rows: list[tuple[int, Row]]
-    style: MergedCsv | MergedLines
+    style: CsvStyle | LinesStyle
 
     @property
     def typed(self) -> bool:
-        """Whether cells are JSON text."""
-        return isinstance(self.style, MergedLines)
+        return isinstance(self.style, LinesStyle)
 
 
 def _read(
-    name: str,
-    given: StrPath,
-    options: TableOptions,
-    workspace: Workspace,
-    prefer: Prefer | None,
-    like: MergeTable | None = None,
+    name: str, given: StrPath, options: TableOptions, workspace: Workspace, prefer: Prefer | None, *like: MergeTable
 ) -> MergeTable:
+    """One version; `like` is OURS, in whose style an empty one is written."""
     with io_errors(given):
-        if like is not None and os.path.isfile(given) and not os.path.getsize(given):
-            return MergeTable(name, [], [], like.style)  # Git's version of a file that was not there
+        if like and os.path.isfile(given) and not os.path.getsize(given):
+            return MergeTable(name, [], [], like[0].style)  # Git's version of a file that was not there
     source = open_source(given, workspace, options.reading("B" if name == "THEIRS" else "A"))
     if isinstance(source, CsvSource):
         table = _read_csv(name, source, prefer)
@@ -103,8 +121,8 @@ def _read(
     else:
         words = f"{os.fspath(given)} is {source.format}: only CSV tables and JSON Lines can be merged"
         raise InputError(words, code="unsupported_format")
-    if like is not None and like.typed != table.typed:
-        raise InputError(f"{like.name} and {name} are of different formats", code="mixed_inputs")
+    if like and like[0].typed != table.typed:
+        raise InputError(f"{like[0].name} and {name} are of different formats", code="mixed_inputs")
     return table
 
 
@@ -121,7 +139,7 @@ def _read_csv(name: str, source: CsvSource, prefer: Prefer | None) -> MergeTable
         if len(record) != width:
             raise width_problem(side, number, width, len(record)).to_error()
         rows.append((number, dict(zip(table.header, record, strict=True))))
-    return MergeTable(name, table.header, rows, MergedCsv(CsvStyle.of(source), source.reading.no_header))
+    return MergeTable(name, table.header, rows, CsvStyle.of(source))
 
 
 def _read_lines(name: str, path: str, prefer: Prefer | None) -> MergeTable:
@@ -136,7 +154,7 @@ def _read_lines(name: str, path: str, prefer: Prefer | None) -> MergeTable:
             raise InputError(f"{name}, line {number}: not an object", code="invalid_jsonl", line=number)
         rows.append((number, {column: exact_dumps(cell) for column, cell in value.items()}))
     header = list(dict.fromkeys(column for _, row in rows for column in row))
-    return MergeTable(name, header, rows, MergedLines.like([line for _, line in lines]))
+    return MergeTable(name, header, rows, LinesStyle.like([line for _, line in lines]))
 
 
 def without_markers(
@@ -148,13 +166,9 @@ def without_markers(
         text = text_of(record).rstrip("\r\n")
         if version is None and text.startswith("<<<<<<< "):
             if prefer is None:
-                raise TableError(
-                    f"{name} has an undecided conflict at row {number}: keep one version of the rows and remove the "
-                    "marker lines, or give --prefer ours or --prefer theirs",
-                    code="undecided_conflict",
-                    side=name,
-                    row=number,
-                )
+                what = f"{name} has an undecided conflict at row {number}"
+                words = f"{what}: keep one version of the rows and remove the marker lines, or give --prefer ours or"
+                raise TableError(f"{words} --prefer theirs", code="undecided_conflict", side=name, row=number)
             version = "ours"
         elif version == "ours" and text == MIDDLE_MARK:
             version = "theirs"
@@ -164,24 +178,76 @@ def without_markers(
             yield number, record
 
 
-@dataclass(frozen=True)
-class MergedCsv:
-    """Writes merged rows as CSV, in the style of OURS."""
+# The style of a file (tables §7.1).
 
-    style: CsvStyle
+
+@dataclass(frozen=True, slots=True)
+class CsvStyle:
+    """How rows are written: minimal quotes, a line end after every row, no byte order mark."""
+
+    delimiter: str
+    encoding: str
+    line_end: str
     no_header: bool
 
+    @classmethod
+    def of(cls, source: CsvSource) -> CsvStyle:
+        file, reading = source.files[0], source.reading
+        with file.open() as stream:
+            start = stream.read(4)
+            line_end = _line_end(decoded(stream, reading.encoding))
+        return cls(reading.delimiter, exact_encoding(reading.encoding, start), line_end, reading.no_header)
+
     def write_merged(self, merged: Merged, out: BinaryIO) -> None:
-        """Write header and rows."""
         header = merged.header
         rows: Iterable[Sequence[str] | str] = (
             row if isinstance(row, str) else [row.get(name, "") for name in header] for row in merged.lines()
         )
-        self.style.write([*([] if self.no_header else [header]), *rows], out)
+        self.write([*([] if self.no_header else [header]), *rows], out)
+
+    def write(self, rows: Iterable[Sequence[str] | str], out: BinaryIO) -> None:
+        """Write rows; a text is a line of its own."""
+        lines = map(self._line, rows)
+        while block := "".join(islice(lines, _BLOCK_ROWS)):
+            try:
+                out.write(block.encode(self.encoding))
+            except UnicodeEncodeError as error:
+                letters = repr(block[error.start : error.end])
+                words = f"{letters} cannot be written in {self.encoding}: name another --encoding"
+                raise TableError(words, code="invalid_encoding") from None
+
+    def _line(self, row: Sequence[str] | str) -> str:
+        if isinstance(row, str):
+            return row + self.line_end
+        if len(row) == 1 and not row[0]:
+            return '""' + self.line_end  # an empty line would be a blank line
+        return self.delimiter.join(map(self._field, row)) + self.line_end
+
+    def _field(self, cell: str) -> str:
+        if any(letter in cell for letter in (self.delimiter, '"', "\r", "\n")) or cell.startswith("\ufeff"):
+            return f'"{cell.replace(chr(34), chr(34) * 2)}"'
+        return cell
+
+
+def _line_end(pieces: Iterable[str]) -> str:
+    """The first line end outside quotes."""
+    inside, text = False, ""
+    for piece in pieces:
+        text += piece
+        if text.endswith("\r"):
+            continue  # a line feed may follow
+        for part in re.split('(")', text):
+            inside ^= part == '"'
+            found = None if inside else _FIRST_LINE_END.search(part)
+            if found:
+                return found[0]
+        text = ""
+    found = _FIRST_LINE_END.search(text)
+    return found[0] if found and not inside else "\n"
 
 
 @dataclass(frozen=True)
-class MergedLines:
+class LinesStyle:
     """Writes merged rows as JSON Lines, with spaces and escapes as in OURS."""
 
     comma: str = ","
@@ -189,8 +255,7 @@ class MergedLines:
     ascii_only: bool = False
 
     @classmethod
-    def like(cls, lines: Sequence[bytes]) -> MergedLines:
-        """The style of some lines."""
+    def like(cls, lines: Sequence[bytes]) -> LinesStyle:
         first = next((line for line in lines if line.lstrip().startswith(b"{")), b"")
         escaped = all(line.isascii() for line in lines) and any(b"\\u" in line for line in lines)
         return cls(", " if b'", "' in first or b', "' in first else ",", ": " if b'": ' in first else ":", escaped)
@@ -222,7 +287,7 @@ class Merged:
     """The merged table, and its conflicts."""
 
     header: list[str]
-    rows: list[Row | tuple[Row | None, Row | None]] = field(default_factory=list)  # both versions, where undecided
+    rows: list[Row | Versions] = field(default_factory=list)  # both versions, where undecided
     conflicts: list[dict[str, Any]] = field(default_factory=list)
     is_written: bool = False  # in spite of conflicts: they are decided, or marked
 
@@ -238,29 +303,6 @@ class Merged:
             yield MIDDLE_MARK
             yield from () if theirs is None else (theirs,)
             yield THEIRS_MARK
-
-
-def merge_tables(
-    base: MergeTable,
-    ours: MergeTable,
-    theirs: MergeTable,
-    options: TableOptions,
-    prefer: Prefer | None = None,
-    *,
-    marked: bool = False,
-) -> Merged:
-    """Merge two successors of a table; conflicts are listed, and resolved if `prefer` is set."""
-    typed = ours.typed
-    rules = column_rules([base.header, ours.header, theirs.header], options, Sides(typed, typed))
-    before, mine, other = (_Version(table, options, rules) for table in (base, ours, theirs))
-    return _Merge(before, mine, other, rules, options, prefer, marked).run()
-
-
-def _check_options(options: TableOptions) -> None:
-    if options.mode != "keyed":
-        raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
-    if options.duplicates != "error" or options.rename:
-        raise OptionError("a merge takes neither duplicates nor rename", code="invalid_option_combination")
 
 
 class _Version:
@@ -306,13 +348,13 @@ class _Merge:
 
     def __init__(
         self,
-        base: _Version,
-        ours: _Version,
-        theirs: _Version,
         rules: dict[str, CellRule],
         options: TableOptions,
         prefer: Prefer | None,
         marked: bool,
+        base: _Version,
+        ours: _Version,
+        theirs: _Version,
     ) -> None:
         self.base, self.ours, self.theirs = base, ours, theirs
         self._rules = rules
@@ -328,7 +370,7 @@ class _Merge:
 
     def run(self) -> Merged:
         """Merge every key; rows in OURS' order, then those that only THEIRS has."""
-        found: dict[Key, Row | tuple[Row | None, Row | None] | None] = {}
+        found: dict[Key, Row | Versions | None] = {}
         for key in sorted(self.base.rows.keys() | self.ours.rows.keys() | self.theirs.rows.keys()):
             found[key] = self._row(self.base.rows.get(key), self.ours.rows.get(key), self.theirs.rows.get(key))
         order = [*self.ours.rows, *(key for key in self.theirs.rows if key not in self.ours.rows)]
@@ -348,9 +390,7 @@ class _Merge:
                     cell = (self.ours.rows.get(key) or {}).get(name, (self.theirs.rows.get(key) or {}).get(name))
                     row.update({} if cell is None else {name: cell})
 
-    def _row(
-        self, base: Row | None, ours: Row | None, theirs: Row | None
-    ) -> Row | tuple[Row | None, Row | None] | None:
+    def _row(self, base: Row | None, ours: Row | None, theirs: Row | None) -> Row | Versions | None:
         if ours is not None and theirs is not None:
             return self._cells(base, ours, theirs) if base is not None else self._both_added(ours, theirs)
         kept = ours if ours is not None else theirs
@@ -361,19 +401,19 @@ class _Merge:
         self._note(base, ours, theirs)
         return self._decided(ours, theirs)
 
-    def _decided(self, ours: Row | None, theirs: Row | None) -> Row | tuple[Row | None, Row | None] | None:
+    def _decided(self, ours: Row | None, theirs: Row | None) -> Row | Versions | None:
         if self._prefer is None:
             return ours, theirs
         return ours if self._prefer == "ours" else theirs
 
-    def _both_added(self, ours: Row, theirs: Row) -> Row | tuple[Row | None, Row | None] | None:
+    def _both_added(self, ours: Row, theirs: Row) -> Row | Versions | None:
         shared = (name for name in ours if name in theirs and name in self._rules)
         if not any(self._differ(name, ours[name], theirs[name]) for name in shared):
             return {**theirs, **ours}
         self._note(None, ours, theirs)
         return self._decided({**theirs, **ours}, {**ours, **theirs})
 
-    def _cells(self, base: Row, ours: Row, theirs: Row) -> Row | tuple[Row | None, Row | None] | None:
+    def _cells(self, base: Row, ours: Row, theirs: Row) -> Row | Versions | None:
         """A row that all three have, cell by cell: the changed one wins, and different changes are a conflict."""
         mine: Row = {}
         other: Row = {}
@@ -421,3 +461,140 @@ class _Merge:
         values = dict(zip(("base", "ours", "theirs"), shown, strict=True))
         key = {name: _shown(row.get(name), typed) for name in self._keys}
         self.merged.conflicts.append({"type": "conflict", "key": key, "column": column, **values})
+
+
+# Patch: a table with the changes of a diff (tables §7.2).
+
+
+def patch(a: StrPath, events: StrPath | Iterable[bytes], output: StrPath | None = None, **reading: Any) -> None:
+    """Write the CSV table A with the events of a diff applied, to a file or to standard output.
+
+    `events` is a file of JSON Lines or their lines (`diff(…).lines()`); `reading` are the options of `diff` that say
+    how a file is read.
+
+    >>> import pathlib, tempfile
+    >>> from driftline import diff
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name, text in {"a.csv": "1,x", "b.csv": "1,y"}.items():
+    ...     _ = (folder / name).write_text(f"id,v\\n{text}\\n")
+    >>> patch(folder / "a.csv", diff(folder / "a.csv", folder / "b.csv", key="id").lines(), folder / "c.csv")
+    >>> (folder / "c.csv").read_text()
+    'id,v\\n1,y\\n'
+    """
+    path = os.fspath(events) if isinstance(events, (str, os.PathLike)) else None
+    lines = cast("Iterable[bytes]", events) if path is None else read_lines(path)
+    with Workspace() as workspace:
+        source = open_source(a, workspace, check_options(**reading).reading("A"))
+        if not isinstance(source, CsvSource):
+            words = f"{os.fspath(a)} is {source.format}: only CSV tables can be patched"
+            raise InputError(words, code="unsupported_format")
+        first = [] if source.reading.no_header else [source.first_record("A")]
+        rows = _patched(source.text_table("A"), lines, path or "the events")
+        with open_output(None if output is None else os.fspath(output), (a, *([path] if path else []))) as out:
+            CsvStyle.of(source).write([*first, *rows], out)
+
+
+def _patched(table: TextTable, lines: Iterable[bytes], name: str) -> list[list[str]]:
+    """The rows of A in A's order with the changes applied, then added rows in the order of events."""
+    schema, changes = _complete_events(lines, name)
+    if schema["columns_a"] != table.header:
+        made_of, has = (json.dumps(names, ensure_ascii=False) for names in (schema["columns_a"], table.header))
+        raise TableError(f"{name} were made of the columns {made_of}, the table has {has}", code="header_mismatch")
+    renamed = {new: old for old, new in schema.get("renamed", {}).items()}
+    for column in schema["columns_b"]:
+        if renamed.get(column, column) not in table.header:
+            raise _incomplete(f"column {json.dumps(column, ensure_ascii=False)} is not in the table")
+    for event in changes:
+        rows = (event.get(part) or {} for part in ("before", "after", "row"))
+        if not all(isinstance(cell, str) for row in rows for cell in row.values()):
+            raise _incomplete("the events hold typed values, the table text")
+    replaced, added = _applied(table, changes, renamed)
+    kept = (replaced.get(at, row) for at, (_, row) in enumerate(table.rows))
+    return [row for row in kept if row is not None] + added
+
+
+def _complete_events(lines: Iterable[bytes], name: str) -> tuple[Event, list[Event]]:
+    """The schema and the changes of a diff, all of them."""
+    schema: Event | None = None
+    stats: Event | None = None
+    changes: list[Event] = []
+    for number, line in enumerate(lines, 1):
+        event = _event(line, number, name)
+        if event["type"] == "schema":
+            schema, changes = event, []
+        elif event["type"] == "stats":
+            stats = event
+        elif schema is not None and event["type"] in _CHANGES:
+            changes.append(event)
+    if schema is None or stats is None:
+        raise _incomplete(f"{name} have no {'schema' if schema is None else 'stats'} event")
+    counts = Counter(event["type"] for event in changes)
+    for kind in _CHANGES:
+        expected = stats.get(f"rows_{kind}")
+        if counts[kind] != expected:
+            raise _incomplete(f"{name} hold {counts[kind]} {kind} events, their stats count {expected}")
+    return schema, changes
+
+
+def _event(line: bytes, number: int, name: str) -> Event:
+    try:
+        event = json.loads(line)
+        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+            raise ValueError("no event")
+    except ValueError as error:
+        raise InputError(f"{name}, line {number}: {error}", code="invalid_jsonl", line=number) from None
+    return event
+
+
+def _applied(
+    table: TextTable, changes: Iterable[Event], renamed: dict[str, str]
+) -> tuple[dict[int, list[str] | None], list[list[str]]]:
+    """New rows by their positions in the table, None for removed ones, and the added rows."""
+    positions = _Positions(table)
+    replaced: dict[int, list[str] | None] = {}
+    added: list[list[str]] = []
+    for event in changes:
+        new = event.get("after") or (event["row"] if event["type"] == "added" else {})
+        new = {renamed.get(name, name): cell for name, cell in new.items()}
+        if event["type"] == "added":
+            added.append([new.get(name, "") for name in table.header])
+            continue
+        old = event["before"] if event["type"] == "changed" else event["row"]
+        at = positions.take([old.get(name, "") for name in table.header], event)
+        changed = [new.get(name, old.get(name, "")) for name in table.header]
+        replaced[at] = changed if event["type"] == "changed" else None
+    return replaced, added
+
+
+class _Positions:
+    """Positions of rows: each is used once, of equal rows the first one; without a key the last one."""
+
+    def __init__(self, table: TextTable) -> None:
+        self._by_number = {number: at for at, (number, _) in enumerate(table.rows)}
+        self._rows = [row for _, row in table.rows]
+        self._by_cells: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, row in enumerate(self._rows):
+            self._by_cells[tuple(row)].append(at)
+        self._used: set[int] = set()
+
+    def take(self, row: list[str], event: Event) -> int:
+        if "row_index" in event:
+            at = self._by_number.get(event["row_index"])
+            if at is None or self._rows[at] != row or at in self._used:
+                raise _conflict(event)
+            self._used.add(at)
+            return at
+        free = self._by_cells[tuple(row)]
+        if not free:
+            raise _conflict(event)
+        return free.pop(0) if "key" in event else free.pop()
+
+
+def _conflict(event: Event) -> PatchConflict:
+    place = event.get("key", {"row_index": event["row_index"]} if "row_index" in event else event.get("row"))
+    shown = json.dumps(place, ensure_ascii=False, separators=(",", ":"))
+    return PatchConflict(f"the table does not hold the row that was {event['type']}: {shown}", key=place)
+
+
+def _incomplete(words: str) -> TableError:
+    return TableError(f"{words}: patch with all events of a diff of this table", code="patch_incomplete")

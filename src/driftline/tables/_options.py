@@ -35,30 +35,19 @@ _NO_TEXT_ENCODINGS = ("utf-7", "idna", "punycode", "undefined")
 _AMOUNT = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBERS = re.compile(rf"({_AMOUNT})(?:,({_AMOUNT})%)?|({_AMOUNT})%")
 _DURATION = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(ns|us|ms|s|m|h|d)")
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "d": 86400 * 10**9,
-}
+_NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 
 
 # Values as the user writes them, on the command line, in Python or in TOML, to checked values; else `ValueError`.
 
 
 def as_it_is(value: object) -> bool:
-    """A flag."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 
 def one_of(known: tuple[str, ...]) -> Callable[[object], str]:
-    """A check for one of some words."""
-
     def check(value: object) -> str:
         if value not in known:
             raise ValueError(f"{value!r} is none of {', '.join(known)}")
@@ -68,7 +57,6 @@ def one_of(known: tuple[str, ...]) -> Callable[[object], str]:
 
 
 def words(value: str | Iterable[str]) -> tuple[str, ...]:
-    """One text or several."""
     found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     for word in found:
         if not isinstance(word, str):
@@ -77,7 +65,6 @@ def words(value: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def names(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of columns, each once."""
     return tuple(dict.fromkeys(words(value)))
 
 
@@ -104,7 +91,6 @@ def pairs(value: Settings) -> list[tuple[str, Any]]:
 
 
 def renames(value: Settings) -> tuple[tuple[str, str], ...]:
-    """Old and new names."""
     found = pairs(value)
     for old, new in found:
         if not isinstance(new, str):
@@ -136,7 +122,6 @@ def parse_delimiter(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """A number of lines."""
     if isinstance(value, bool) or not str(value).isdecimal():
         raise ValueError(f"{value!r} is no number of lines")
     return int(str(value))
@@ -177,7 +162,6 @@ def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
 
 
 def tolerances(value: Settings) -> tuple[tuple[str, Tolerance], ...]:
-    """A tolerance for each column."""
     return tuple((name, _tolerance(name, str(given))) for name, given in pairs(value))
 
 
@@ -196,7 +180,6 @@ def _tolerance(name: str, text: str) -> Tolerance:
 
 
 def thresholds(value: str | Iterable[str]) -> tuple[Threshold, ...]:
-    """Conditions on the counts of a diff."""
     found = tuple(parse_threshold(text) for text in words(value))
     for one in found:
         if one.count not in TABLE_COUNTS or one.sign == "==":
@@ -304,11 +287,7 @@ class TableOptions:
         check=normalizations,
     )
     null: tuple[str, ...] = _option(
-        (),
-        "texts",
-        'A word that means null, such as NULL or ""; may be repeated.',
-        metavar="WORD",
-        check=words,
+        (), "texts", 'A word that means null, such as NULL or ""; may be repeated.', metavar="WORD", check=words
     )
     types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _option(
         (),
@@ -507,10 +486,7 @@ def _bad_combinations(options: TableOptions) -> Iterable[tuple[bool, str]]:
         "ignore_row_order pairs equal rows, and a tolerance makes no rows equal for good: leave one of them out",
     )
     for name in ("duplicates", "empty_key"):
-        yield (
-            not keyed and getattr(options, name) != "error",
-            f"{name} is about keys: give --key, or leave it out",
-        )
+        yield (not keyed and getattr(options, name) != "error", f"{name} is about keys: give --key, or leave it out")
     olds, news = [old for old, _ in options.rename], [new for _, new in options.rename]
     for names in (olds, news):
         yield len(set(names)) < len(names), f"rename names a column twice: {', '.join(names)}"

@@ -23,17 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from driftline.tables._rules.cells import (
-    INSTANT,
-    KINDS,
-    LOCAL,
-    NUMBER,
-    SPACE,
-    STEPS,
-    CellRule,
-    number_of,
-    seconds_of,
-)
+from driftline.tables._rules.cells import INSTANT, KINDS, LOCAL, NUMBER, SPACE, STEPS, CellRule, number_of, seconds_of
 
 # In the order in which they are looked for; the first that fits counts.
 KIND_WORDS: dict[str, str] = {
@@ -89,7 +79,6 @@ class Span(NamedTuple):
     high: float
 
     def joined(self, other: Span | None) -> Span:
-        """Both spans in one."""
         return self if other is None else Span(min(self.low, other.low), max(self.high, other.high))
 
     @property
@@ -116,7 +105,6 @@ class ColumnProfile:
     typed: Typed = _UNTYPED
 
     def add(self, before: str, after: str) -> None:
-        """Count one pair of cells."""
         kind = self._kind(before, after)
         self.kinds[kind] += 1
         self.examples.setdefault(kind, (before, after))
@@ -182,7 +170,6 @@ class ColumnProfile:
 
     @property
     def changes(self) -> int:
-        """How many cells changed."""
         return self.kinds.total()
 
     def within(self, size: float) -> int:
@@ -226,7 +213,6 @@ class ColumnProfile:
         return f", 99 % within {plain_number(size)}" if size is not None and self.kinds[kind] > 1 else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain data."""
         frequent = [{"from": a, "to": b, "count": count} for a, b, count in self.frequent(10)]
         found: dict[str, Any] = {
             "changes": self.changes,
@@ -241,7 +227,6 @@ class ColumnProfile:
 
 
 def is_empty(cell: str, typed: bool) -> bool:
-    """Whether a cell has no value."""
     return cell in ("null", '""') if typed else cell == ""
 
 
@@ -304,7 +289,6 @@ def _most_frequent(pairs: Mapping[Pair, int]) -> list[tuple[Pair, int]]:
 
 
 def shown(value: object) -> str:
-    """A value as a short text."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return "(empty)" if text == "" else text if len(text) <= 24 else f"{text[:23]}…"
 
@@ -340,7 +324,6 @@ class Run:
     last: str
 
     def followed_by(self, later: Run) -> Run:
-        """Both as one run."""
         return Run(self.kind, self.rows + later.rows, self.first, later.last)
 
 
@@ -415,7 +398,6 @@ class Suggestion:
         return f"{counts} are {self.about}: {self.flag} would leave {self.leaves:,}, and hide such as {hidden}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The suggestion as plain data."""
         return {**vars(self), "flag": self.flag, "sentence": self.sentence, "example": list(self.example)}
 
 
@@ -480,7 +462,6 @@ class Profile:
         return [*self.runs.words(), *(one.sentence for one in self.suggestions())]
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain data."""
         longest = {kind: {"runs": self.runs.count[kind], "longest": run} for kind, run in self.runs.longest.items()}
         rows = {
             kind: {"runs": about["runs"], "longest": {name: getattr(about["longest"], name) for name in Run.__slots__}}

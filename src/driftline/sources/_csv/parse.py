@@ -106,7 +106,6 @@ def pick_records(
 
 
 def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
-    """Some rows of a table."""
     numbers = np.ascontiguousarray(records, dtype=np.int64)
     # Not `pa.array`, which would import pandas.
     return table.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
@@ -204,12 +203,10 @@ def _empty_table(header: Sequence[str]) -> pa.Table:
 
 
 def count_quotes(data: bytes) -> int:
-    """The number of quotes."""
     return data.count(b'"')
 
 
 def quote_positions(data: bytes) -> Positions:
-    """The positions of quotes."""
     # `in` searches at memory speed and saves a pass of NumPy where there is nothing to find.
     return _positions(_as_array(data), QUOTE) if b'"' in data else np.empty(0, np.int64)
 
@@ -288,7 +285,6 @@ def _inside_quotes(ends: Positions, quotes: Positions) -> npt.NDArray[np.bool_]:
 
 
 def _positions(array: npt.NDArray[np.uint8], byte: int) -> Positions:
-    """The positions of a byte."""
     found = [np.flatnonzero(array[at : at + _MASK_BYTES] == byte) + at for at in range(0, len(array), _MASK_BYTES)]
     return np.concatenate(found) if found else np.empty(0, np.int64)
 

@@ -67,7 +67,6 @@ class CsvSplit(Split):
         return (self.range.file,)
 
     def read(self) -> ParsedRange:
-        """All rows as string columns."""
         return replace(parse_range(self.range.read(), self.header, self.reading), data=None)
 
     def read_part(self, part: RowPart) -> ParsedRange:

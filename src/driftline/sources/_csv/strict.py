@@ -53,7 +53,6 @@ class CsvReading:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether records may be left out."""
         return self.ragged == "skip" or self.skip_blank_lines
 
     def names(self, first: Sequence[str]) -> list[str]:

@@ -26,7 +26,6 @@ class Format(NamedTuple):
     magic_at: int = 0
 
     def open(self, address: Address, opening: Opening) -> Source:
-        """The source, before any row is read."""
         source: Source = import_module(f"{__name__}.{self.name}").open_input(address, opening)
         return source
 

@@ -81,7 +81,6 @@ class CsvSource(Source):
     typed: bool = False
 
     def header(self, side: str) -> tuple[str, ...]:
-        """The names in the first record, or the numbers of its fields."""
         return tuple(next(self.records(side, checked=False)))
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]]:

@@ -59,11 +59,9 @@ class DuckDbSource(Source):
             return reader.schema
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of the database, and which table or query."""
         return f"{Source.fingerprint(self, of_file)}::{self.relation}"
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """The record batches of a copy."""
         from driftline.sources._in_memory import stored_side
 
         with self._selected() as reader:

@@ -66,7 +66,6 @@ class IcebergSource(Source):
         return schema
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The table and its snapshot."""
         return self.identity
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:

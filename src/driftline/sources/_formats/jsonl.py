@@ -51,7 +51,6 @@ class JsonLinesSource(RowSource):
     member: str | None = None
 
     def rows(self, file: InputFile) -> Iterator[Row]:
-        """The objects of a file."""
         for block in self._blocks(file):
             for at, text in enumerate(block.texts):
                 yield block.parsed(at, text)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def open_input(address: Address, opening: Opening) -> ParquetSource:
-    """Its files."""
     return ParquetSource(opening.files, "parquet")
 
 

@@ -152,7 +152,6 @@ class PostgresSource(Source):
 
     @property
     def query(self) -> str:
-        """A SELECT of all cells."""
         selected = ", ".join(_FORMS[column.form].format(_quoted(column.name)) for column in self.columns)
         return f"SELECT {selected} FROM {self.relation} AS source"  # noqa: S608 - the user's own
 
@@ -165,7 +164,6 @@ class PostgresSource(Source):
                 yield self._cells(pa.Table.from_batches([batch]))
 
     def fetched(self, condition: str) -> pa.Table:
-        """The cells of some rows."""
         with _reading(self.uri, self.snapshot) as connection, connection.cursor() as cursor:
             cursor.execute(f"{self.query} {condition}")
             return self._cells(cursor.fetch_arrow_table())

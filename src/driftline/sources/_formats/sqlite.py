@@ -42,7 +42,6 @@ class SqliteSource(RowSource):
                 yield dict(zip(columns, values, strict=True))
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of the database, and which table."""
         return f"{RowSource.fingerprint(self, of_file)}::{self.table}"
 
     def _selected(self) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
@@ -95,5 +94,4 @@ def _only_table(file: InputFile) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'

@@ -40,17 +40,14 @@ class WorkbookSource(RowSource):
     sheet: str
 
     def declared(self) -> Sequence[str]:
-        """The cells of the first row."""
         return self._read(self.files[0])[0]
 
     def rows(self, file: InputFile) -> Iterator[dict[str, Any]]:
-        """Every row below the header."""
         columns, rows = self._read(file)
         for values in rows:
             yield dict(zip(columns, values, strict=True))
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of the workbook, and which sheet."""
         return f"{RowSource.fingerprint(self, of_file)}::{self.sheet}"
 
     def _read(self, file: InputFile) -> tuple[list[str], list[list[Any]]]:

@@ -46,7 +46,6 @@ class Seeds(NamedTuple):
 
 
 def new_seeds() -> Seeds:
-    """Seeds for one run."""
     return Seeds(secrets.randbits(63), secrets.randbits(63))
 
 
@@ -131,12 +130,10 @@ def _hashes(columns: Sequence[pl.Series], height: int, seeds: Seeds) -> tuple[Nu
 
 
 def places(split: int, rows: Numbers) -> Numbers:
-    """The positions of rows of one split."""
     return rows | np.uint64(split << _ROW_BITS)
 
 
 def split_of(place: Place) -> Place:
-    """The split number of a position."""
     return place >> np.uint64(_ROW_BITS)
 
 
@@ -337,7 +334,6 @@ def _judged(a: Numbers, b: Numbers, met: _Met, verdict: Verdict, *, by_key: bool
 
 
 def _others(positions: Positions, length: int) -> _Mask:
-    """A mask of the positions that are not listed."""
     mask = np.ones(length, dtype=np.bool_)
     mask[positions] = False
     return mask

@@ -57,24 +57,19 @@ class RowChunk:
 
     @property
     def height(self) -> int:
-        """How many rows there are."""
         return self.rows.height
 
     def of_kind(self, kind: RowKind) -> RowChunk:
-        """The rows of one kind."""
         return self.filter(self.kinds == int(kind))
 
     def filter(self, mask: pl.Series) -> RowChunk:
-        """The rows of a mask."""
         return RowChunk(self.rows.filter(mask), self.kinds.filter(mask), self.order.filter(mask))
 
     def sorted(self) -> RowChunk:
-        """The rows in output order."""
         index = self.order.arg_sort()
         return RowChunk(self.rows[index], self.kinds.gather(index), self.order.gather(index))
 
     def slice(self, start: int, end: int) -> RowChunk:
-        """Some of the rows."""
         length = end - start
         return RowChunk(
             self.rows.slice(start, length), self.kinds.slice(start, length), self.order.slice(start, length)
@@ -206,16 +201,13 @@ class HashCodec:
         self._kind = kind
 
     def size(self, piece: RowHashes) -> int:
-        """The number of bytes."""
         return piece.nbytes
 
     def write(self, pieces: Sequence[RowHashes], out: BinaryIO) -> None:
-        """Append hashes."""
         for piece in pieces:
             piece.tofile(out)
 
     def read(self, path: Path) -> list[RowHashes]:
-        """All hashes as one array."""
         return [np.fromfile(path, self._kind)]
 
 
@@ -242,7 +234,6 @@ class SpilledChunk:
             return pl.Series(pl.from_arrow(table.column("order")))
 
     def slice(self, start: int, end: int) -> RowChunk:
-        """Some of the rows."""
         first, last = start // _BATCH_ROWS, -(-end // _BATCH_ROWS)
         with io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
             file = pa.ipc.open_file(mapped)
@@ -265,7 +256,6 @@ class ChunkStore:
         self.chunks: list[StoredChunk] = []
 
     def add(self, chunk: RowChunk) -> None:
-        """Store a chunk."""
         size = int(chunk.rows.estimated_size())
         self.bytes += size
         if self._held + size > self._limit:

@@ -12,16 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftline.tables import _profile
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import column_name
 from driftline.tables._profile import (
-    EXPONENT,
-    FRACTION,
-    HALF,
     KIND_WORDS,
-    LIST_MARKS,
-    LONGEST_PAIR,
-    MOST_PAIRS,
     NUMBERS,
     SIZES,
     SPELLINGS,
@@ -32,8 +27,6 @@ from driftline.tables._profile import (
     Run,
     Span,
     Typed,
-    is_reordered,
-    place_of,
 )
 from driftline.tables._rules.cells import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
 from driftline.tables._rules.vectors import form_column, measures, tolerant_column
@@ -103,7 +96,7 @@ def runs_of(kinds: Codes, names: Sequence[str], lines: pl.Series) -> RowRuns:
 
     def run(number: int) -> Run:
         first, last = int(starts[number]), int(ends[number])
-        places = [place_of(json.loads(lines[at])) for at in (first, last - 1)]
+        places = [_profile.place_of(json.loads(lines[at])) for at in (first, last - 1)]
         return Run(names[kinds[first]], last - first, *places)
 
     lengths = ends - starts
@@ -150,7 +143,7 @@ def _numbers(before: pl.Series, after: pl.Series, counts: Index, typed: Typed, p
         places = _decimals(before), _decimals(after)
         at = np.flatnonzero(are_numbers & (places[0] != places[1]))
         shorter = np.minimum(places[0][at], places[1][at])
-        at = at[(shorter >= 0) & (np.abs(a[at] - b[at]) <= HALF * 10.0**-shorter)]
+        at = at[(shorter >= 0) & (np.abs(a[at] - b[at]) <= _profile.HALF * 10.0**-shorter)]
         kinds[at] = _code("rounding")
         kinds[are_numbers & (a == -b)] = _code("sign")
         same = np.flatnonzero(are_numbers & (a == b))  # perhaps the same number: their exact forms decide
@@ -172,8 +165,8 @@ def _decimals(cells: pl.Series) -> Floats:
     found = frame.select(pl.when(cell.str.contains(_PLAIN)).then(behind.fill_null(0))).to_series()
     at = found.is_null().arg_true()
     if len(at):
-        digits = cell.str.extract(FRACTION, 1).str.len_bytes().fill_null(0).cast(pl.Float64)
-        odd = frame[at].select(pl.when(cell.str.contains(EXPONENT)).then(-1.0).otherwise(digits)).to_series()
+        digits = cell.str.extract(_profile.FRACTION, 1).str.len_bytes().fill_null(0).cast(pl.Float64)
+        odd = frame[at].select(pl.when(cell.str.contains(_profile.EXPONENT)).then(-1.0).otherwise(digits)).to_series()
         found = found.scatter(at, odd)
     return found.to_numpy()
 
@@ -238,21 +231,21 @@ def _times(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, prof
 
 def _lists(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes) -> None:
     """Lists in another order: lists of JSON, or texts with marks, which then are as long but for blanks."""
-    at = _open_and_matching(before, after, codes, f"[{LIST_MARKS}]")
+    at = _open_and_matching(before, after, codes, f"[{_profile.LIST_MARKS}]")
     a, b = before.gather(at), after.gather(at)
     long_a, long_b = (cells.str.replace_all(r"\s", "").str.len_bytes() for cells in (a, b))
     perhaps = (long_a == long_b) | a.str.contains(r'^"?\[')
     for number in perhaps.arg_true():
-        if is_reordered(a[number], b[number], typed):
+        if _profile.is_reordered(a[number], b[number], typed):
             codes[at[number]] = _code("reordered")
 
 
 def _count_pairs(pairs: pl.DataFrame, profile: ColumnProfile) -> None:
-    short = pairs.filter(pl.col("a").str.len_chars() + pl.col("b").str.len_chars() <= LONGEST_PAIR)
-    if short.height > MOST_PAIRS:
+    short = pairs.filter(pl.col("a").str.len_chars() + pl.col("b").str.len_chars() <= _profile.LONGEST_PAIR)
+    if short.height > _profile.MOST_PAIRS:
         counts = short["count"].to_numpy().astype(np.int64)
-        least = np.partition(counts, -MOST_PAIRS)[-MOST_PAIRS]
+        least = np.partition(counts, -_profile.MOST_PAIRS)[-_profile.MOST_PAIRS]
         more = np.flatnonzero(counts > least)
-        short = short[np.concatenate([more, np.flatnonzero(counts == least)[: MOST_PAIRS - len(more)]])]
+        short = short[np.concatenate([more, np.flatnonzero(counts == least)[: _profile.MOST_PAIRS - len(more)]])]
     profile.left_out = short.height < pairs.height
     profile.pairs = {(a, b): count for a, b, count in short.select("a", "b", "count").iter_rows()}

@@ -114,13 +114,11 @@ class DiffPlan:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """How matched hashes are compared."""
         tolerant = [column.rule for column in self.compared.others if column.rule.tolerance is not None]
         return Verdict(tolerant, self.options.emit_unchanged)
 
     @cached_property
     def row_hash_type(self) -> np.dtype[np.void]:
-        """The type of this run's hashes."""
         return row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
 
     @property
@@ -188,7 +186,6 @@ def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
 
 
 def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> HashedColumns:
-    """The key and the text of every record."""
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
     # Every second text is between two records.
@@ -323,7 +320,6 @@ def range_bounds(chunks: Sequence[StoredChunk], ranges: int) -> pl.Series:
 
 
 def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
-    """The chunks with their cut points."""
     return [(chunk, cut_points(chunk.order, bounds)) for chunk in chunks]
 
 
@@ -364,7 +360,6 @@ class HashedSide:
         self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
 
     def known(self, split: int) -> RecordIndex:
-        """What is known of the records of a split."""
         return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split])
 
     def row_at(self, place: int) -> int:
@@ -403,7 +398,6 @@ def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[t
 
 
 def check_unchanged(splits: Sequence[Split]) -> None:
-    """Raise if a file has changed since it was opened."""
     for file in {file for split in splits for file in split.files}:
         file.check_unchanged()
 
@@ -416,7 +410,6 @@ def with_columns(a: SplitSide, b: SplitSide) -> tuple[SplitSide, SplitSide]:
 
 
 def sides_of(a: SplitSide, b: SplitSide) -> Sides:
-    """The properties of both sides beside their headers."""
     return Sides(a.typed, b.typed, a.kinds, b.kinds, declared=a.schema is not None and b.schema is not None)
 
 

@@ -35,7 +35,7 @@ _RUN_OF_SPACE = re.compile(f"[{SPACE}]+")
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?)0*([0-9]*))?")
 _LONGEST_EXPONENT = 9
 _LARGE_DOUBLE = 2.0**53  # from here on a double is an integer
-_EXACT_TEXT = 16  # characters; shorter texts of doubles without an exponent are exact below it
+EXACT_TEXT = 16  # characters; shorter texts of doubles without an exponent are exact below it
 EXPONENT_SHIFT = 5 * 10**11  # makes every exponent of a leading digit positive, in 12 digits
 EXPONENT_DIGITS = 12
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
@@ -71,13 +71,12 @@ class Step:
 class Kind:
     """One type of `--as`: the form of a text that is a value of this type, or None.
 
-    A column form gives null for every cell that it leaves to the cell form. It is used where no pattern is given and
-    every step keeps the kind.
+    Some have a column form too (`vectors.COLUMN_FORMS`), which is used where no pattern is given and every step keeps
+    the kind.
     """
 
     name: str
     cell: Callable[[str], str | None] | None  # None: every text is a value and stays as it is
-    column: Callable[[pl.Series, CellRule, bool], pl.Series] | None = None  # cells, their rule, whether they are JSON
     has_patterns: bool = False  # NAME:PATTERN says how values are written
     measure: Literal["number", "time"] | None = None  # what a tolerance takes its values for
 
@@ -117,7 +116,6 @@ class CellRule:
 
     @property
     def is_text(self) -> bool:
-        """Whether cells are not read as values of another type."""
         return self.kind is None or self.kind.cell is None
 
     def form(self, cell: str) -> str:
@@ -142,7 +140,6 @@ class CellRule:
         return _undeclared(cell) if self.kind is None else self.form(cell)
 
     def equal(self, a: str, b: str) -> bool:
-        """The verdict on two forms."""
         return a == b or (self.tolerance is not None and self._within(a, b, self.tolerance))
 
     def _within(self, a: str, b: str, tolerance: Tolerance) -> bool:
@@ -188,11 +185,11 @@ def sortable_text(text: str) -> str:
 def _undeclared(cell: str) -> str:
     if cell in ("true", "false"):
         return TRUE if cell == "true" else FALSE
-    number = _number_form(cell)
+    number = number_form(cell)
     return TEXT + "\U0010ffff" + cell if number is None else f"{number}\x00{cell}"
 
 
-def _number_form(text: str) -> str | None:
+def number_form(text: str) -> str | None:
     """Sign, position of the leading digit, digits: from the text, so exact for numbers of any length."""
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -215,22 +212,22 @@ def _number_form(text: str) -> str | None:
     return f"{NUMBER}2{EXPONENT_SHIFT + leading:0{EXPONENT_DIGITS}d}{digits}"
 
 
-def _double_form(text: str) -> str | None:
+def double_form(text: str) -> str | None:
     """The exact value of a double; its shortest text is that of another number where it is large."""
-    number = _number_form(text)
-    if number is None or len(text) < _EXACT_TEXT:
+    number = number_form(text)
+    if number is None or len(text) < EXACT_TEXT:
         return number
     value = float(text)
-    return _number_form(str(int(value))) if abs(value) >= _LARGE_DOUBLE and math.isfinite(value) else number
+    return number_form(str(int(value))) if abs(value) >= _LARGE_DOUBLE and math.isfinite(value) else number
 
 
 def _single_form(text: str) -> str | None:
     """The shortest text that reads back as a number of single precision."""
-    if _number_form(text) is None:
+    if number_form(text) is None:
         return None
     import numpy as np
 
-    return _number_form(str(np.float32(float(text))))
+    return number_form(str(np.float32(float(text))))
 
 
 def number_of(form: str) -> float:
@@ -251,13 +248,13 @@ def _boolean_form(text: str) -> str | None:
     return _BOOLEANS.get(text.translate(_ASCII_LOWER))
 
 
-def _date_form(text: str) -> str | None:
+def date_form(text: str) -> str | None:
     match = _DATE.fullmatch(text)
     days = _days(*match.groups()) if match else None
     return None if days is None else f"{DATE}{days:07d}"
 
 
-def _datetime_form(text: str) -> str | None:
+def datetime_form(text: str) -> str | None:
     match = _DATETIME.fullmatch(text)
     if match is None:
         return None
@@ -303,7 +300,6 @@ def seconds_of(form: str) -> tuple[int, int]:
 
 
 def nanoseconds_of(form: str) -> int:
-    """Nanoseconds of a date's or a time's form."""
     seconds, nanoseconds = seconds_of(form)
     return seconds * _BILLION + nanoseconds
 
@@ -374,59 +370,35 @@ def _compiled(text: str) -> re.Pattern[str]:
     return _PATTERNS[text]
 
 
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-def _composed_column(text: pl.Expr) -> pl.Expr:
-    return text  # ASCII text is composed
-
-
 def _single_blanks(text: str) -> str:
     return _RUN_OF_SPACE.sub(" ", text).strip(" ")
-
-
-def _single_blanks_column(text: pl.Expr) -> pl.Expr:
-    return text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
 
 
 def _trimmed(text: str) -> str:
     return text.strip(SPACE)
 
 
-def _trimmed_column(text: pl.Expr) -> pl.Expr:
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+# Column forms of steps, for ASCII text.
+
+
+def _ascii_as_it_is(text: pl.Expr) -> pl.Expr:
+    return text
+
+
+def _ascii_single_blanks(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
+
+
+def _ascii_trimmed(text: pl.Expr) -> pl.Expr:
     return text.str.strip_chars(SPACE)
 
 
-def _folded_column(text: pl.Expr) -> pl.Expr:
+def _ascii_lower(text: pl.Expr) -> pl.Expr:
     return text.str.to_lowercase()
-
-
-def _number_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    from driftline.tables._rules.vectors import decimal_forms
-
-    return decimal_forms(cells, rule)
-
-
-def _double_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    import polars as pl
-
-    from driftline.tables._rules.vectors import decimal_forms
-
-    forms = pl.DataFrame({"cell": cells, "form": decimal_forms(cells, rule)})
-    return forms.select(pl.when(pl.col("cell").str.len_bytes() < _EXACT_TEXT).then(pl.col("form"))).to_series()
-
-
-def _date_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    from driftline.tables._rules.vectors import time_forms
-
-    return time_forms(cells, rule, typed=typed, with_clock=False)
-
-
-def _datetime_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    from driftline.tables._rules.vectors import time_forms
-
-    return time_forms(cells, rule, typed=typed, with_clock=True)
 
 
 _NUMBERS = frozenset({"number"})
@@ -436,24 +408,24 @@ _NUMBERS_AND_TIMES = frozenset({"number", "date", "datetime"})
 STEPS: dict[str, Step] = {
     step.name: step
     for step in (
-        Step("nfc", _composed, _composed_column, keeps=_NUMBERS_AND_TIMES),
-        Step("blanks", _single_blanks, _single_blanks_column, keeps=_NUMBERS_AND_TIMES),
-        Step("trim", _trimmed, _trimmed_column, keeps=_NUMBERS_AND_TIMES),
-        Step("case", str.casefold, _folded_column, keeps=_NUMBERS),  # T and Z of a time become t and z
+        Step("nfc", _composed, _ascii_as_it_is, keeps=_NUMBERS_AND_TIMES),
+        Step("blanks", _single_blanks, _ascii_single_blanks, keeps=_NUMBERS_AND_TIMES),
+        Step("trim", _trimmed, _ascii_trimmed, keeps=_NUMBERS_AND_TIMES),
+        Step("case", str.casefold, _ascii_lower, keeps=_NUMBERS),  # T and Z of a time become t and z
     )
 }
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("text", None),
-        Kind("number", _number_form, _number_column, measure="number"),
-        Kind("date", _date_form, _date_column, has_patterns=True, measure="time"),
-        Kind("datetime", _datetime_form, _datetime_column, has_patterns=True, measure="time"),
+        Kind("number", number_form, measure="number"),
+        Kind("date", date_form, has_patterns=True, measure="time"),
+        Kind("datetime", datetime_form, has_patterns=True, measure="time"),
         Kind("boolean", _boolean_form),
     )
 }
 
-DOUBLE = Kind("number", _double_form, _double_column, measure="number")  # of a float column against integers
+DOUBLE = Kind("number", double_form, measure="number")  # of a float column against integers
 SINGLE = Kind("number", _single_form, measure="number")  # of a column of single precision against decimals
 
 

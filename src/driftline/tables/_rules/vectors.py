@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftline.tables._rules import cells as of_cells
 from driftline.tables._rules.cells import (
     DATE,
-    EXPONENT_DIGITS,
-    EXPONENT_SHIFT,
     INSTANT,
     KINDS,
     LOCAL,
     NULL,
     NUMBER,
-    SECOND_SHIFT,
     TEXT,
     CellRule,
     Tolerance,
@@ -51,7 +51,9 @@ def form_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
     quick = _quick_forms(cells, rule, typed=typed)
     if quick is None:
         return _mapped(cells, of_cell, pl.String)
-    return _filled(quick, cells, lambda rest: _mapped(rest, of_cell, pl.String)).alias(cells.name)
+    at = quick.is_null().arg_true()
+    filled = quick.scatter(at, _mapped(cells.gather(at), of_cell, pl.String)) if len(at) else quick
+    return filled.alias(cells.name)
 
 
 def _quick_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series | None:
@@ -59,9 +61,8 @@ def _quick_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series 
     if rule.is_text:
         has_columns = all(step.column is not None for step in rule.steps)
         return _text_forms(cells, rule) if has_columns and not rule.mixed and not typed else None
-    if rule.kind is None or rule.kind.column is None or rule.pattern is not None or not _keeps_values(rule):
-        return None
-    return rule.kind.column(cells, rule, typed)
+    column = None if rule.kind is None else COLUMN_FORMS.get(rule.kind.cell)
+    return None if column is None or rule.pattern or not _keeps_values(rule) else column(cells, rule, typed)
 
 
 def _keeps_values(rule: CellRule) -> bool:
@@ -112,12 +113,9 @@ def forms_differ(a: pl.Series, b: pl.Series, rule: CellRule) -> pl.Series:
 
 def measures(forms: pl.Series, rule: CellRule) -> list[Numbers]:
     """What a tolerance compares, as 64-bit numbers: a double, or seconds and nanoseconds; zero where there is none."""
-    tolerance = rule.tolerance
-    if tolerance is None:
+    if rule.tolerance is None:
         return []
-    if tolerance.nanoseconds is None:
-        return [_number_measures(forms)]
-    return _time_measures(forms)
+    return [_number_measures(forms)] if rule.tolerance.nanoseconds is None else _time_measures(forms)
 
 
 def measure_count(rule: CellRule) -> int:
@@ -178,7 +176,7 @@ def _quick_numbers(cells: pl.Series, rule: CellRule) -> pl.Series:
     return read.select(pl.when(is_sure).then(number)).to_series()
 
 
-def decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
+def _decimal_forms(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
     """The forms of plain decimals such as `-12.50`: `cells` finds the same on one text; null for all other cells."""
     cell = pl.col("cell")
     body = cell.str.strip_chars_start("+-").str.splitn(".", 2)
@@ -194,8 +192,8 @@ def decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     shown = digits.str.strip_chars_end("0")
     parts = parts.select("cell", "plain", shown.alias("digits"), place.alias("place"))
     digits, place = pl.col("digits"), pl.col("place")
-    above = (EXPONENT_SHIFT + place).cast(pl.String).str.zfill(EXPONENT_DIGITS)
-    below = (EXPONENT_SHIFT - place).cast(pl.String).str.zfill(EXPONENT_DIGITS)
+    above = (of_cells.EXPONENT_SHIFT + place).cast(pl.String).str.zfill(of_cells.EXPONENT_DIGITS)
+    below = (of_cells.EXPONENT_SHIFT - place).cast(pl.String).str.zfill(of_cells.EXPONENT_DIGITS)
     turned = digits.str.replace_many(list("0123456789"), list("9876543210"))
     form = (
         pl.when(digits == "")
@@ -207,7 +205,7 @@ def decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     return parts.select(pl.when("plain").then(form)).to_series()
 
 
-def time_forms(cells: pl.Series, rule: CellRule, *, typed: bool, with_clock: bool) -> pl.Series:
+def _time_forms(cells: pl.Series, rule: CellRule, typed: bool, *, with_clock: bool = True) -> pl.Series:
     """The forms of dates and times such as `2024-05-17T08:30:00.25Z`; null for all other cells."""
     cell, quote = pl.col("cell"), '"' if typed else ""
     text = cell.str.slice(1, cell.str.len_bytes().cast(pl.Int64) - 2) if typed else cell
@@ -220,11 +218,29 @@ def time_forms(cells: pl.Series, rule: CellRule, *, typed: bool, with_clock: boo
         "%Y-%m-%d %H:%M:%S", time_unit="us", strict=False
     )
     days = (moment.dt.epoch("d").cast(pl.Int64) + _DAYS_BEFORE_1970).cast(pl.String).str.zfill(7)
-    seconds = (moment.dt.epoch("s") + (_DAYS_BEFORE_1970 * _DAY_SECONDS + SECOND_SHIFT)).cast(pl.String).str.zfill(13)
+    seconds = (
+        (moment.dt.epoch("s") + (_DAYS_BEFORE_1970 * _DAY_SECONDS + of_cells.SECOND_SHIFT))
+        .cast(pl.String)
+        .str.zfill(13)
+    )
     fraction = text.str.slice(20).str.strip_chars_end("Z").str.pad_end(9, "0")
     kind = pl.when(text.str.ends_with("Z")).then(pl.lit(INSTANT)).otherwise(pl.lit(LOCAL))
     form = kind + seconds + fraction if with_clock else pl.lit(DATE) + days
     return pl.DataFrame({"cell": cells}).select(pl.when(is_plain).then(form)).to_series()
+
+
+def _double_forms(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    forms = pl.DataFrame({"cell": cells, "form": _decimal_forms(cells, rule, typed)})
+    return forms.select(pl.when(pl.col("cell").str.len_bytes() < of_cells.EXACT_TEXT).then(pl.col("form"))).to_series()
+
+
+# By the form of a cell. A column form gives null for every cell that it leaves to that.
+COLUMN_FORMS: dict[Any, Callable[[pl.Series, CellRule, bool], pl.Series]] = {
+    of_cells.number_form: _decimal_forms,
+    of_cells.double_form: _double_forms,
+    of_cells.date_form: partial(_time_forms, with_clock=False),
+    of_cells.datetime_form: _time_forms,
+}
 
 
 def _time_measures(forms: pl.Series) -> list[Numbers]:
@@ -256,22 +272,13 @@ def _written_as_null(cell: pl.Expr, rule: CellRule) -> pl.Expr:
     return cell.str.to_lowercase().is_in([word.lower() for word in rule.nulls])
 
 
-def _filled(quick: pl.Series, cells: pl.Series, slowly: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """The quick results, and the slow ones for the rest."""
-    at = quick.is_null().arg_true()
-    return quick.scatter(at, slowly(cells.gather(at))) if len(at) else quick
-
-
-def _finite(form: str) -> float:
-    return number_of(form) if _is_finite(form) else 0.0
-
-
 def _is_finite(form: str) -> bool:
     return form[0] == NUMBER and abs(number_of(form)) != float("inf")
 
 
 def _number_measures(forms: pl.Series) -> Numbers:
-    return np.ascontiguousarray(_mapped(forms, _finite, pl.Float64).to_numpy(), np.float64).view(np.uint64)
+    numbers = _mapped(forms, lambda form: number_of(form) if _is_finite(form) else 0.0, pl.Float64)
+    return np.ascontiguousarray(numbers.to_numpy(), np.float64).view(np.uint64)
 
 
 def _mapped(cells: pl.Series, function: Callable[[str], str | float], dtype: type[pl.DataType]) -> pl.Series:
