@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.envelopes import (
@@ -107,6 +106,15 @@ class LogRange:
         """The application transactions of its commit."""
         return {log_transaction(self.log_id): self.target, arrival_transaction(self.log_id): self.arrival}
 
+    def is_in(self, deltas_table: StoredTable | None) -> bool:
+        """Whether the table has the range; records of another log with the same id are an error."""
+        sequence, arrival = (transaction_version(deltas_table, name) for name in self.transactions)
+        if sequence is None or sequence < self.target:
+            return False
+        if (sequence, arrival) != (self.target, self.arrival):
+            raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
+        return True
+
 
 def log_transaction(log_id: str) -> str:
     """The application transaction with a log's last sequence."""
@@ -142,14 +150,42 @@ def flush(
     unknown(f"the batch for {table}", batch, set())  # refuses an id with two operations
     if not batch:
         return FlushResult(table, 0, (), "none")
-    if schema_of(load(lake, table, "deltas")) is None:
-        return _flush_envelope(lake, table, batch, gateway_id, sequence)
-    return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
+    if schema_of(load(lake, table, "deltas")) is not None:
+        return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
+    done = last_sequence(lake, table, gateway_id)
+    if done is not None and done >= sequence:
+        return FlushResult(table, 0, (), "json")
+    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
+    return FlushResult(table, len(batch), (name,), "json")
 
 
 def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
     """Flush one table's deltas of a log's range, once, however often it is called for this range."""
-    return _Range(lake, table, deltas, log_range).run()
+    _check_batch(table, deltas, check_ids=False)
+    gateway_id, log_id = log_range.gateway_id, log_range.log_id
+    suffix = log_suffix(log_id, log_range.target)
+    result = FlushResult(table, 0, (), "none")
+
+    def attempt() -> bool:
+        nonlocal result
+        deltas_table = load(lake, table, "deltas")
+        if log_range.is_in(deltas_table):
+            return True
+        fresh = without(deltas, holdings_of(lake, table, deltas_table, log_id=log_id).known(deltas))
+        late, timely = set_aside(lake, table, fresh, deltas_table, gateway_id, suffix)
+        rest = without(timely, _held(lake, table, timely, deltas_table, gateway_id, suffix))
+        result = FlushResult(
+            table, len(timely), (), "json", len(deltas) - len(fresh), len(timely) - len(rest), len(late)
+        )
+        if deltas_table is None or schema_of(deltas_table) is None:
+            return True
+        # Also without files: the transactions mark this range as done.
+        files = _committed(lake, table, deltas_table, rest, gateway_id, log_range.transactions, log_id)
+        result = replace(result, files=files or (), format="parquet")
+        return files is not None
+
+    retried(attempt, f"flushing to {table}")
+    return result
 
 
 def flush_content(
@@ -158,7 +194,7 @@ def flush_content(
     """Flush deltas that may be in the lake already; a table without a schema gets them as an envelope."""
     _check_batch(table, deltas, check_ids=False)
     if schema_of(load(lake, table, "deltas")) is not None:
-        return append_checked(lake, table, deltas, gateway_id, {transaction: 1})
+        return append_deltas(lake, table, deltas, gateway_id, {transaction: 1}, looks_up=True)
     fresh = unknown(f"the batch for {table}", deltas, holdings_of(lake, table, None).known(deltas))
     known = len(deltas) - len(fresh)
     if not fresh:
@@ -192,57 +228,65 @@ def waiting_envelopes(lake: Lake, table: str, deltas_table: StoredTable | None) 
 
 
 def append_deltas(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
+    lake: Lake,
+    table: str,
+    batch: Sequence[RowDelta],
+    gateway_id: str,
+    transactions: dict[str, int],
+    *,
+    looks_up: bool = False,
 ) -> FlushResult:
-    """Commit deltas to the deltas table unless its transactions show that it was done before."""
-    written: list[DataFile] = []
+    """Commit deltas unless the table's transactions show that it was done before.
 
-    def attempt() -> bool:
-        deltas_table = loaded(lake, table)
-        if is_done(deltas_table, transactions):
-            written.clear()
-            return True
-        _check_age(table, batch, refused_before(deltas_table))
-        if not written:
-            written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
-        return deltas_table.append(Commit(written, (), transactions, details(gateway_id, len(batch))))
-
-    retried(attempt, f"flushing to {table}")
-    files = tuple(file.path for file in written)
-    return FlushResult(table, len(batch) if files else 0, files, "parquet")
-
-
-def append_checked(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
-) -> FlushResult:
-    """Commit those deltas that the lake does not have yet, in Parquet or in an envelope."""
-    result = FlushResult(table, 0, (), "parquet", known=len(batch))
+    With `looks_up` those that the lake has already are left out.
+    """
+    result = FlushResult(table, 0, (), "parquet", known=len(batch) if looks_up else 0)
 
     def attempt() -> bool:
         nonlocal result
         deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             return True
-        fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
-        _check_age(table, fresh, refused_before(deltas_table))
-        files = write_delta_files(lake, table, fresh, gateway_id, every_column(deltas_table))
-        paths = tuple(file.path for file in files)
-        result = FlushResult(table, len(fresh), paths, "parquet", len(batch) - len(fresh))
-        commit = Commit(files, (), {**transactions, **checked(deltas_table)}, details(gateway_id, len(fresh)))
-        return not fresh or deltas_table.append(commit)
+        fresh = batch
+        if looks_up:
+            fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
+        horizon = refused_before(deltas_table)
+        for position, delta in enumerate(fresh):
+            if horizon is not None and delta.hlc < horizon:
+                raise too_old(table, delta.hlc, horizon, position)
+        if not fresh:
+            return True
+        files = _committed(lake, table, deltas_table, fresh, gateway_id, transactions, looks_up=looks_up)
+        if files is not None:
+            result = FlushResult(table, len(fresh), files, "parquet", len(batch) - len(fresh))
+        return files is not None
 
     retried(attempt, f"flushing to {table}")
     return result
 
 
+def _committed(
+    lake: Lake,
+    table: str,
+    deltas_table: StoredTable,
+    deltas: Sequence[RowDelta],
+    gateway_id: str,
+    transactions: Mapping[str, int],
+    log_id: str | None = None,
+    *,
+    looks_up: bool = True,
+    **details: str,
+) -> tuple[str, ...] | None:
+    """Write deltas and commit them; the paths of their files, None after a conflict."""
+    files = write_delta_files(lake, table, deltas, gateway_id, every_column(deltas_table), log_id)
+    metadata = {"operation": "flush", "gateway": gateway_id, "deltas": len(deltas), **details}
+    marks = {**transactions, **(checked(deltas_table) if looks_up else {})}
+    return tuple(file.path for file in files) if deltas_table.append(Commit(files, (), marks, metadata)) else None
+
+
 def checked(deltas_table: StoredTable | None) -> dict[str, int]:
     """The transaction of a commit after a lookup of ids in this version of the table."""
     return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
-
-
-def details(gateway_id: str, deltas: int) -> JsonObject:
-    """The commit metadata of a flush."""
-    return {"operation": "flush", "gateway": gateway_id, "deltas": deltas}
 
 
 def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
@@ -278,85 +322,41 @@ def write_delta_files(
     return files
 
 
-class _Range:
-    """The flush of one table's deltas of a log's range."""
-
-    def __init__(self, lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> None:
-        self.lake = lake
-        self.table = table
-        self.deltas = deltas
-        self.range = log_range
-        self.suffix = log_suffix(log_range.log_id, log_range.target)
-        self.result = FlushResult(table, 0, (), "none")
-
-    def run(self) -> FlushResult:
-        _check_batch(self.table, self.deltas, check_ids=False)
-        retried(self._attempt, f"flushing to {self.table}")
-        return self.result
-
-    def _attempt(self) -> bool:
-        deltas_table = load(self.lake, self.table, "deltas")
-        if self._is_done(deltas_table):
-            return True
-        holdings = holdings_of(self.lake, self.table, deltas_table, log_id=self.range.log_id)
-        fresh = without(self.deltas, holdings.known(self.deltas))
-        late, timely = split_late(fresh, deltas_table)
-        set_aside(self.lake, self.table, late, deltas_table, self.range.gateway_id, self.suffix)
-        held = self._held(timely, deltas_table)
-        rest = without(timely, held)
-        known = len(self.deltas) - len(fresh)
-        self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
-        return deltas_table is None or schema_of(deltas_table) is None or self._commit(deltas_table, rest)
-
-    def _is_done(self, deltas_table: StoredTable | None) -> bool:
-        """Whether the lake has the range; records of another log with the same id are an error."""
-        names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
-        sequence, arrival = (transaction_version(deltas_table, name) for name in names)
-        if sequence is None or sequence < self.range.target:
-            return False
-        if (sequence, arrival) != (self.range.target, self.range.arrival):
-            raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
-        return True
-
-    def _held(self, deltas: Sequence[RowDelta], deltas_table: StoredTable | None) -> set[Identity]:
-        """The deltas in the range's envelope: as an earlier try decided, or those that do not fit now."""
-        name = find_envelope(self.lake, self.table, self.suffix)
-        if name is None:
-            columns = None
-            if deltas_table is not None and schema_of(deltas_table) is not None:
-                columns = columns_by_name(deltas_table)
-            misfits = tuple(delta for delta in deltas if columns is None or not fits(delta, columns))
-            if not misfits:
-                return set()
-            name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
-        return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
-
-    def _commit(self, deltas_table: StoredTable, rest: list[RowDelta]) -> bool:
-        columns, log_id = every_column(deltas_table), self.range.log_id
-        files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
-        transactions = {**self.range.transactions, **checked(deltas_table)}
-        self.result = replace(self.result, files=tuple(file.path for file in files), format="parquet")
-        # Also without files: the transactions mark this range as done.
-        return deltas_table.append(Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
+def _held(
+    lake: Lake, table: str, deltas: Sequence[RowDelta], deltas_table: StoredTable | None, gateway_id: str, suffix: str
+) -> set[Identity]:
+    """The deltas in the envelope of a range: as an earlier try decided, or those that do not fit now."""
+    name = find_envelope(lake, table, suffix)
+    if name is None:
+        misfits = _misfits(deltas, deltas_table)
+        if not misfits:
+            return set()
+        name = create_envelope(lake, table, Envelope(gateway_id, misfits), suffix)
+    return {identity_of(delta) for delta in read_envelope(lake, table, name).deltas}
 
 
-def split_late(deltas: Iterable[RowDelta], deltas_table: StoredTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
-    """The deltas below the retention horizon, which could restore deleted rows, and the others."""
-    floor = refused_before(deltas_table) or 0
-    late: list[RowDelta] = []
-    timely: list[RowDelta] = []
-    for delta in deltas:
-        (late if delta.hlc < floor else timely).append(delta)
-    return late, timely
+def _misfits(deltas: Sequence[RowDelta], deltas_table: StoredTable | None) -> tuple[RowDelta, ...]:
+    if deltas_table is None or schema_of(deltas_table) is None:
+        return tuple(deltas)
+    columns = columns_by_name(deltas_table)
+    return tuple(delta for delta in deltas if not fits(delta, columns))
 
 
 def set_aside(
-    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: StoredTable | None, gateway_id: str, suffix: str
-) -> None:
-    """Store late deltas in an envelope of their own; the horizon is part of its name, because it may move."""
+    lake: Lake, table: str, deltas: Iterable[RowDelta], deltas_table: StoredTable | None, gateway_id: str, suffix: str
+) -> tuple[list[RowDelta], list[RowDelta]]:
+    """The deltas below the retention horizon, which could restore deleted rows, and the others.
+
+    Late ones are stored in an envelope of their own; the horizon is part of its name, because it may move.
+    """
+    floor = refused_before(deltas_table)
+    late: list[RowDelta] = []
+    timely: list[RowDelta] = []
+    for delta in deltas:
+        (late if delta.hlc < (floor or 0) else timely).append(delta)
     if late:
-        suffix = f"{suffix}-h{refused_before(deltas_table)}"
-        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), suffix, SET_ASIDE)
+        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), f"{suffix}-h{floor}", SET_ASIDE)
+    return late, timely
 
 
 def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
@@ -370,19 +370,19 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
         deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             return True
-        late, timely = split_late(envelope.deltas, deltas_table)
+        floor = refused_before(deltas_table) or 0
+        timely = [delta for delta in envelope.deltas if delta.hlc >= floor]
         rest = _rest_of(lake, table, name, Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
         if timely and len(rest) == len(timely):
             return True
         suffix = name.rpartition("/")[2].removesuffix(".json")
-        set_aside(lake, table, late, deltas_table, envelope.gateway_id, suffix)
+        late, _ = set_aside(lake, table, envelope.deltas, deltas_table, envelope.gateway_id, suffix)
         taken = without(timely, rest)
         fresh = without(taken, Holdings(lake, table, tuple(deltas_table.files())).known(taken))
-        files = write_delta_files(lake, table, fresh, envelope.gateway_id, every_column(deltas_table))
-        paths = tuple(file.path for file in files)
-        result = FlushResult(table, len(fresh), paths, "parquet", len(taken) - len(fresh), len(rest), len(late))
-        metadata = {**details(envelope.gateway_id, len(fresh)), "envelope": name}
-        return deltas_table.append(Commit(files, (), {**transactions, **checked(deltas_table)}, metadata))
+        files = _committed(lake, table, deltas_table, fresh, envelope.gateway_id, transactions, envelope=name)
+        counts = (len(taken) - len(fresh), len(rest), len(late))
+        result = FlushResult(table, len(fresh), files or (), "parquet", *counts)
+        return files is not None
 
     retried(attempt, f"flushing to {table}")
     return result
@@ -391,20 +391,11 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
 def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: StoredTable) -> set[Identity]:
     """The deltas of an envelope that stay pending: as an earlier try decided, or those that do not fit."""
     if not exists(lake, table, rest_of(name)):
-        columns = columns_by_name(deltas_table)
-        misfits = [delta for delta in envelope.deltas if not fits(delta, columns)]
+        misfits = _misfits(envelope.deltas, deltas_table)
         if not misfits or len(misfits) == len(envelope.deltas):
             return {identity_of(delta) for delta in misfits}
-        create_rest(lake, table, name, Envelope(envelope.gateway_id, tuple(misfits)))
+        create_rest(lake, table, name, Envelope(envelope.gateway_id, misfits))
     return {identity_of(delta) for delta in read_envelope(lake, table, rest_of(name)).deltas}
-
-
-def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway_id: str, sequence: int) -> FlushResult:
-    done = last_sequence(lake, table, gateway_id)
-    if done is not None and done >= sequence:
-        return FlushResult(table, 0, (), "json")
-    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
-    return FlushResult(table, len(batch), (name,), "json")
 
 
 def is_done(deltas_table: StoredTable | None, transactions: Mapping[str, int]) -> bool:
@@ -423,14 +414,6 @@ def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None
         check_column_names(tuple(entry.column for entry in delta.columns))
         if not (delta.has_own_id() if check_ids else _HEX_ID.fullmatch(delta.delta_id)):
             raise wrong_id(f"the batch for {table}", position, delta)
-
-
-def _check_age(table: str, batch: Sequence[RowDelta], horizon: int | None) -> None:
-    if horizon is None:
-        return
-    for position, delta in enumerate(batch):
-        if delta.hlc < horizon:
-            raise too_old(table, delta.hlc, horizon, position)
 
 
 # Existing ids: a delta that may be in the lake already is looked up by its id, which contains the timestamp, so only
@@ -454,19 +437,14 @@ class Holdings:
         found: set[Identity] = set()
         for file in self.files:
             if _reaches_over(hlcs, file.min_hlc, file.max_hlc):
-                found |= self._in_file(file, wanted)
+                for batch in read_batches(self.lake, relative(self.table, "deltas", file.path), _ID_COLUMNS):
+                    rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=wanted))
+                    found.update(zip(rows["_delta_id"].to_pylist(), rows["_op"].to_pylist(), strict=True))
         ids = {delta.delta_id for delta in deltas}
         for name in self.envelopes:
             if _reaches_over(hlcs, *(path_hlcs(name) or (None, None))):
                 held = read_envelope(self.lake, self.table, name).deltas
                 found |= {identity_of(each) for each in held if each.delta_id in ids}
-        return found
-
-    def _in_file(self, file: DataFile, wanted: pa.Array) -> set[Identity]:
-        found: set[Identity] = set()
-        for batch in read_batches(self.lake, relative(self.table, "deltas", file.path), _ID_COLUMNS):
-            rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=wanted))
-            found.update(zip(rows["_delta_id"].to_pylist(), rows["_op"].to_pylist(), strict=True))
         return found
 
 
@@ -491,13 +469,11 @@ def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str
     seen: dict[str, set[str]] = {}
     found: dict[str, list[int]] = {}
     for file, own in zip(files, prefixes, strict=True):
-        rows = np.flatnonzero(np.isin(own, suspects))
-        ids = _ids_of(lake, table, file).take(pa.array(rows)).to_pylist() if len(rows) else []
-        again = []
+        rows = np.flatnonzero(np.isin(own, suspects)).tolist()
+        ids = _ids_of(lake, table, file).take(pa.array(rows)).to_pylist() if rows else []
         for row, each in zip(rows, ids, strict=True):
-            if _is_again(table, int(row), (each["_delta_id"], each["_op"]), seen):
-                again.append(int(row))
-        found |= {file.path: again} if again else {}
+            if _is_again(table, row, (each["_delta_id"], each["_op"]), seen):
+                found.setdefault(file.path, []).append(row)
     return found
 
 
