@@ -102,7 +102,12 @@ class ProviderKeys:
     """
 
     def __init__(self, address: str) -> None:
-        self._address = _checked_address(address)
+        parts = urllib.parse.urlsplit(address)
+        is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+        if parts.scheme != "https" and not is_local:  # its answer could be changed on the way
+            message = f"--jwks {address}: keys are fetched by https (http on loopback only)"
+            raise OptionError(message, code="invalid_url")
+        self._address = address
         self._keys = _fetched_keys(address)
         self._fetched = self._tried = time.monotonic()
 
@@ -151,9 +156,7 @@ class Authenticator:
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthenticated("the Authorization header is not a bearer token")
         self._reload_when_changed()
-        return self._verified(token.strip())
-
-    def _verified(self, token: str) -> Caller:
+        token = token.strip()
         known = self._known.get(token)
         leeway = _LEEWAY_SECONDS if self._policy.issuer else 0
         if known is not None and known.claims["exp"] + leeway > time.time():
@@ -203,15 +206,14 @@ class Authenticator:
         self._known.clear()
 
     def _fingerprint(self) -> list[tuple[int, int, int] | None]:
-        return [_file_state(path) for path in self._watched]
-
-
-def _file_state(path: Path) -> tuple[int, int, int] | None:
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return info.st_mtime_ns, info.st_size, info.st_ino
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._watched:
+            try:
+                info = path.stat()
+                found.append((info.st_mtime_ns, info.st_size, info.st_ino))
+            except OSError:
+                found.append(None)
+        return found
 
 
 def verify(token: str, keys: KeySet, policy: TokenPolicy) -> JsonObject:
@@ -226,9 +228,13 @@ def verify(token: str, keys: KeySet, policy: TokenPolicy) -> JsonObject:
         raise _unauthenticated("the token is signed with an algorithm or key that is not configured")
     for key in candidates:
         try:
-            return _decode(token, key, algorithm, policy)
+            return policy.claims(token, key, algorithm)
         except jwt.InvalidSignatureError:
             continue
+        except jwt.ExpiredSignatureError as error:
+            raise _unauthenticated("the token has expired") from error
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:  # the library lets some claims through
+            raise _unauthenticated(f"the token is not valid: {error}") from error
     raise _unauthenticated("the token's signature is not valid")
 
 
@@ -292,15 +298,6 @@ def _parse_key_set(text: str | bytes, where: str) -> list[PublicKey]:
     return [(key.key_id, key.algorithm_name, key.key) for key in signing]
 
 
-def _checked_address(address: str) -> str:
-    """An address whose answer cannot be changed on the way: https, or http on this machine."""
-    parts = urllib.parse.urlsplit(address)
-    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
-        raise OptionError(f"--jwks {address}: keys are fetched by https (http on loopback only)", code="invalid_url")
-    return address
-
-
 class _SameHost(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
@@ -319,17 +316,6 @@ def _fetched_keys(address: str) -> list[PublicKey]:
     if len(text) > _MAX_KEY_SET:
         raise OptionError(f"{address} is larger than {_MAX_KEY_SET} bytes", code="invalid_key_set")
     return _parse_key_set(text, address)
-
-
-def _decode(token: str, key: Any, algorithm: str, policy: TokenPolicy) -> JsonObject:
-    try:
-        return policy.claims(token, key, algorithm)
-    except jwt.InvalidSignatureError:
-        raise
-    except jwt.ExpiredSignatureError as error:
-        raise _unauthenticated("the token has expired") from error
-    except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:  # the library lets some claims through
-        raise _unauthenticated(f"the token is not valid: {error}") from error
 
 
 def _caller_of(claims: JsonObject) -> Caller:

@@ -36,8 +36,11 @@ async def push(gateway: Gateway, request: Request) -> Response:
     caller = _caller(gateway, request)
     body = await _body(gateway, request)
     if caller is None:
-        caller = _insecure_caller(gateway, _claimed_client(body))
-        gateway.limiter.take(caller.client_id)
+        try:
+            claimed = msgspec.json.decode(body, type=_ClientOnly).clientId
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise GatewayError(f"the body is not a push: {str(error)[:200]}") from error
+        caller = _insecure_caller(gateway, claimed)
     push, appended = await gateway.push(caller, body)
     fresh = b",".join([push.entries[position].body for position in appended.fresh])
     answer = b'{"serverHlc":"%d","serverTime":%d,"accepted":%d,"deltas":[%b]}' % (
@@ -203,7 +206,6 @@ def _client(gateway: Gateway, request: Request) -> Caller:
     caller, claimed = _caller(gateway, request), request.query_params.get("clientId")
     if caller is None:
         caller = _insecure_caller(gateway, claimed)
-        gateway.limiter.take(caller.client_id)
     elif claimed is not None and claimed != caller.client_id:
         raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
     return caller
@@ -218,18 +220,12 @@ def _admin(gateway: Gateway, request: Request) -> None:
 def _insecure_caller(gateway: Gateway, client_id: str | None) -> Caller:
     if not client_id:
         raise GatewayError("clientId is required")
+    gateway.limiter.take(client_id)
     return Caller(client_id, gateway.settings.gateway, "client", {"sub": client_id, "gw": gateway.settings.gateway})
 
 
 class _ClientOnly(msgspec.Struct):
     clientId: str = ""  # noqa: N815 - the wire's name
-
-
-def _claimed_client(body: bytes) -> str | None:
-    try:
-        return msgspec.json.decode(body, type=_ClientOnly).clientId
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise GatewayError(f"the body is not a push: {str(error)[:200]}") from error
 
 
 async def _body(gateway: Gateway, request: Request) -> bytes:

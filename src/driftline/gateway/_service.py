@@ -27,8 +27,8 @@ from driftline.gateway._lake.process import (
     SNAPSHOT_WAIT_SECONDS,
     SNAPSHOTS_AT_ONCE,
     Compactor,
-    LakeProcess,
     SnapshotProcesses,
+    lake_process,
     snapshots_busy,
 )
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
@@ -81,17 +81,20 @@ class Gateway:
         self.metrics = metrics or Metrics(settings.data / "metrics")
         work = settings.lake_work()
         self.log = work.open_log()
-        _claim(self.log, settings.gateway)
+        self._claim_log()
         self.log.judge = RowRules()
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
-        self.lake = LakeProcess(work)
+        self.lake = lake_process(work)
         self._snapshots = SnapshotProcesses(work)
         self._fetching = asyncio.Lock()
         self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
         self._page_refused = -_REFUSALS_SECONDS
-        self._compactor = _compactor(settings, self._compacted)
+        chosen = settings.compaction
+        self._compactor: Compactor | None = None
+        if chosen is not None:
+            self._compactor = Compactor(settings.lake_location, chosen.open_engine, self._compacted)
         self._has_refreshed = False
         self._check_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
@@ -100,14 +103,16 @@ class Gateway:
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="gateway")
         self._timer = FlushTimer(
             self.log,
-            lambda: self.lake.flush(wait=False),
+            lambda: self.lake.ask("flush", False),
             max_bytes=settings.flush_bytes,
             max_seconds=settings.flush_seconds,
             done=self._flushed,
             failed=self._flush_failed,
         )
         self._upkeep = _Upkeep(self)
-        self._report_default_writes()
+        stored = self.log.document("rules")
+        if stored is not None and "writes" not in json.loads(stored):  # of an earlier version: all could write all
+            _logger.warning('sync rules without "writes": clients may write what they may read')
 
     @property
     def pending(self) -> int:
@@ -116,25 +121,23 @@ class Gateway:
 
     async def push(self, caller: Caller, body: bytes) -> tuple[Push, Appended]:
         """Validate a whole batch, then make it durable."""
-        push = await self._parsed(body)
+        push = parse_push(body) if len(body) <= _LARGE_BODY else await self.in_thread(parse_push, body)
         check_authors(push, caller.client_id)
         check_clocks(push, physical_ms(), self.server_hlc, self._is_known)
         configuration = self.configuration()
         _check_open(configuration)
         check_schemas(push, configuration.schemas, configuration.is_strict, self._is_known)
         check_horizons(push, configuration.floors, self._is_known)
-        appended = await self._appended(push, None if caller.is_admin else caller.claims)
-        self._count_push(push, appended, len(body))
-        return push, appended
-
-    async def _appended(self, push: Push, claims: Claims | None) -> Appended:
-        """Append a push; where rules are so new that rows are not merged for them, a short log is merged first."""
+        claims = None if caller.is_admin else caller.claims
         try:
-            return await self._commit.append(push.entries, claims)
+            appended = await self._commit.append(push.entries, claims)
         except GatewayError as error:
+            # Where rules are so new that rows are not merged for them, a short log is merged first.
             if error.context.get("reason") != RULES_REASON or not await self.in_thread(self._follow_soon):
                 raise
-        return await self._commit.append(push.entries, claims)
+            appended = await self._commit.append(push.entries, claims)
+        self._count_push(push, appended, len(body))
+        return push, appended
 
     def _follow_soon(self) -> bool:
         """Merge rows for the rules, unless there are too many records to do so within a request."""
@@ -174,7 +177,8 @@ class Gateway:
     async def snapshot(self, caller: Caller, query: Mapping[str, str], *, as_arrow: bool) -> bytes:
         """A page of the state of all rows that the caller sees."""
         configuration = await self.in_thread(self.configuration)
-        signer = await self.in_thread(self._signer, caller)
+        keys = await self.in_thread(page_keys, self.log)
+        signer = PageSigner(keys, self.settings.gateway, caller.client_id)
         request = Request(
             self._page_token(signer, query.get("page")),
             signer,
@@ -187,24 +191,17 @@ class Gateway:
             self.exact_types(caller),
         )
         with naming_snapshot(self.settings.gateway), self._noting_snapshots():
-            page = await self._page(request)
+            try:
+                await asyncio.wait_for(self._snapshot_slots.acquire(), SNAPSHOT_WAIT_SECONDS)
+            except TimeoutError as error:
+                raise snapshots_busy() from error
+            try:
+                page = await self.in_thread(self._snapshots.page, request)
+            finally:
+                self._snapshot_slots.release()
         self.metrics.add("driftline_snapshot_pages_total")
         self.metrics.add("driftline_sent_bytes_total", len(page))
         return page
-
-    async def _page(self, request: Request) -> bytes:
-        """A page from one of the snapshot processes, for which a request waits a while."""
-        try:
-            await asyncio.wait_for(self._snapshot_slots.acquire(), SNAPSHOT_WAIT_SECONDS)
-        except TimeoutError as error:
-            raise snapshots_busy() from error
-        try:
-            return await self.in_thread(self._snapshots.page, request)
-        finally:
-            self._snapshot_slots.release()
-
-    def _signer(self, caller: Caller) -> PageSigner:
-        return PageSigner(page_keys(self.log), self.settings.gateway, caller.client_id)
 
     def _page_token(self, signer: PageSigner, text: str | None) -> PageToken | None:
         """The token of a request; a forged one is refused before any process works for it."""
@@ -233,7 +230,7 @@ class Gateway:
     async def flush(self) -> FlushReport:
         """Flush everything that has arrived by now to the lake, and import deltas that reached it another way."""
         try:
-            report = await self.in_thread(self.lake.flush)
+            report: FlushReport = await self.in_thread(self.lake.ask, "flush")
         except InputError:
             _check_open(self.configuration())  # another log's lake: the error that pushes get
             raise
@@ -243,8 +240,15 @@ class Gateway:
 
     async def set_schema(self, data: bytes) -> TableSchema:
         """Register or change a table's schema."""
-        schema = TableSchema.from_wire(_json(data))
-        await self.in_thread(self._store_schema, schema)
+        try:
+            plain = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise GatewayError(f"the body is not JSON: {error}") from error
+        schema = TableSchema.from_wire(plain)
+        try:
+            await self.in_thread(self.lake.ask, "register", schema)
+        except DeltaError as error:
+            raise GatewayError(error.message, code="SCHEMA_ERROR") from error
         return schema
 
     async def set_rules(self, data: bytes | None) -> SyncRules | None:
@@ -279,7 +283,9 @@ class Gateway:
         self.log.change_document(UNSEEDED, lambda _: b"1", "config")
 
     def _has_lake(self) -> bool:
-        return _has_content(self.settings.lake_location)
+        """Whether the lake may have content; an object store is assumed to."""
+        location = self.settings.lake_location
+        return "://" in location or Path(location, "tables").exists() or Path(location, "gateways").exists()
 
     async def fetch_keys(self, scope: Mapping[str, Any]) -> None:
         """Fetch a provider's keys where a token has a new one; one fetch for all that wait, and not too often."""
@@ -329,12 +335,6 @@ class Gateway:
         """How far the log's clock is ahead of the machine's: that was wrong once, or is wrong now."""
         return max((self.server_hlc() >> 16) - physical_ms(), 0)
 
-    def report_clock(self) -> None:
-        """Tell the operator about a clock that is ahead; pushes and pulls go on."""
-        ahead = self.clock_ahead_ms()
-        if ahead > MAX_DRIFT_MS:
-            _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")
-
     def prune(self) -> int:
         """Remove deltas that are older than the retention time and in the lake; the number removed."""
         if self.settings.retention_days is None:
@@ -373,7 +373,7 @@ class Gateway:
         try:
             head = self.log.head()
             if head.flushed < head.last:
-                self._flushed(self.lake.flush(wait=False, seconds=flush_seconds))
+                self._flushed(self.lake.ask("flush", False, seconds=flush_seconds))
         except DriftlineError as error:
             self._flush_failed(error)
         self.lake.close()
@@ -383,6 +383,15 @@ class Gateway:
         self._threads.shutdown()
         self.log.close()
 
+    def _claim_log(self) -> None:
+        """A log belongs to the gateway that created it."""
+        gateway = self.settings.gateway
+        self.log.change_document("gateway", lambda before: before or gateway.encode())
+        owner = (self.log.document("gateway") or b"").decode()
+        if owner != gateway:
+            self.log.close()
+            raise InputError(f"this data directory belongs to gateway {owner!r}, not {gateway!r}", code="other_gateway")
+
     def _check_lake(self) -> None:
         """Refuse to start with another log's lake; a lake that cannot be reached is checked before a flush."""
         if not self._has_lake():
@@ -390,19 +399,13 @@ class Gateway:
         if self.log.head().last == 0:
             self._await_seeds()
         try:
-            self._flushed(self.lake.start())
+            self._flushed(self.lake.ask("start"))
         except StorageError as error:
             _logger.warning("lake", extra={"fields": {"code": error.code, "error": error.message}})
         except DriftlineError:
             self.lake.close()
             self.log.close()
             raise
-
-    def _report_default_writes(self) -> None:
-        """Rules of an earlier version said nothing about writing, and every client could write everything."""
-        stored = self.log.document("rules")
-        if stored is not None and "writes" not in json.loads(stored):
-            _logger.warning('sync rules without "writes": clients may write what they may read')
 
     def _current_rules(self) -> tuple[SyncRules | None, int]:
         configuration = self.configuration()
@@ -411,11 +414,6 @@ class Gateway:
     def _event_sent(self, deltas: int) -> None:
         self.metrics.add("driftline_feed_events_total")
         self.metrics.add("driftline_deltas_pulled_total", deltas)
-
-    async def _parsed(self, body: bytes) -> Push:
-        if len(body) <= _LARGE_BODY:
-            return parse_push(body)
-        return await self.in_thread(parse_push, body)
 
     def _count_push(self, push: Push, appended: Appended, size: int) -> None:
         self.metrics.add("driftline_deltas_accepted_total", len(push.entries))
@@ -427,23 +425,18 @@ class Gateway:
             if len(self.last_seen) > _REMEMBERED_CLIENTS:
                 self.last_seen.popitem(last=False)
 
-    def _store_schema(self, schema: TableSchema) -> None:
-        try:
-            self.lake.register(schema)
-        except DeltaError as error:
-            raise GatewayError(error.message, code="SCHEMA_ERROR") from error
-
     def _refreshed(self) -> None:
-        refreshed = self.lake.refresh()
+        refreshed: FlushReport = self.lake.ask("refresh")
         self.metrics.add("driftline_imported_deltas_total", refreshed.imported)
-        for notice in refreshed.notices:
-            _logger.warning(notice)
-        self._compact(refreshed.due)
+        self._compact(refreshed)
         self._has_refreshed = True
 
-    def _compact(self, tables: Sequence[str]) -> None:
-        if self._compactor is not None and tables:
-            self._compactor.take(tables)
+    def _compact(self, report: FlushReport) -> None:
+        """Compact the tables that are due, and pass notices on to the operator."""
+        for notice in report.notices:
+            _logger.warning(notice)
+        if self._compactor is not None and report.due:
+            self._compactor.take(report.due)
 
     def _compacted(self, table: str) -> None:
         self.metrics.add("driftline_compactions_total")
@@ -457,9 +450,7 @@ class Gateway:
             self._await_seeds()
         self.metrics.add("driftline_set_back_total", len(report.notices))
         self.metrics.add("driftline_set_aside_deltas_total", report.set_aside)
-        self._compact(report.due)
-        for notice in report.notices:
-            _logger.warning(notice)
+        self._compact(report)
         if report.set_aside:
             _logger.warning("deltas below the lake's horizon set aside", extra={"fields": {"deltas": report.set_aside}})
         if report.deltas:
@@ -503,8 +494,8 @@ class _Upkeep:
             gateway.prune()
         if tick % _REFRESH_TICKS == 1:
             gateway.refresh()
-        if tick % _CLOCK_TICKS == 0:
-            gateway.report_clock()
+        if tick % _CLOCK_TICKS == 0 and (ahead := gateway.clock_ahead_ms()) > MAX_DRIFT_MS:
+            _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")  # pushes and pulls go on
         if gateway.authenticator is not None:
             gateway.authenticator.renew_keys(_KEYS_SECONDS)
 
@@ -617,32 +608,6 @@ def _busy(message: str) -> GatewayError:
     return GatewayError(message, code="BACKPRESSURE_ERROR", retry_after=1)
 
 
-def _compactor(settings: GatewaySettings, done: Callable[[str], None]) -> Compactor | None:
-    chosen = settings.compaction
-    return None if chosen is None else Compactor(settings.lake_location, chosen.open_engine, done)
-
-
 def _check_open(configuration: Configuration) -> None:
     if configuration.closed is not None:
         raise GatewayError(configuration.closed, code="BACKPRESSURE_ERROR", reason="other_log", retry_after=30)
-
-
-def _has_content(location: str) -> bool:
-    """Whether a lake may have content; an object store is assumed to."""
-    return "://" in location or Path(location, "tables").exists() or Path(location, "gateways").exists()
-
-
-def _claim(log: DeltaLog, gateway: str) -> None:
-    """A log belongs to the gateway that created it."""
-    log.change_document("gateway", lambda before: before or gateway.encode())
-    owner = (log.document("gateway") or b"").decode()
-    if owner != gateway:
-        log.close()
-        raise InputError(f"this data directory belongs to gateway {owner!r}, not {gateway!r}", code="other_gateway")
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise GatewayError(f"the body is not JSON: {error}") from error

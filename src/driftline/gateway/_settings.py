@@ -115,12 +115,9 @@ def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os
 
 def check_insecure(settings: GatewaySettings, host: str) -> None:
     """Without authentication a gateway only listens on loopback."""
-    if settings.insecure and not _is_loopback(host):
-        raise OptionError(f"--insecure is for loopback only, not for {host}", code="insecure_host")
-
-
-def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        is_loopback = host == "localhost"
+    if settings.insecure and not is_loopback:
+        raise OptionError(f"--insecure is for loopback only, not for {host}", code="insecure_host")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from driftline.deltas import TableSchema
 from driftline.errors import GatewayError
@@ -119,16 +119,11 @@ class ImportProgress:
     envelopes: list[str] = field(default_factory=list)  # names that were inspected
 
 
-class Imported(NamedTuple):
-    """The number of new deltas, a message for each refused one, and whether nothing is left to read."""
+def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], bool]:
+    """Import what is new in the lake and not of this log, except ids that the log knows with another operation.
 
-    deltas: int
-    refused: tuple[str, ...]
-    is_complete: bool = True
-
-
-def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
-    """Import what is new in the lake and not of this log, except ids that the log knows with another operation."""
+    The number of new deltas, a message for each refused one, and whether nothing is left to read.
+    """
     taken = read = left = 0
     refused: list[str] = []
     for table in store.tables():
@@ -145,7 +140,7 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
             progress.files.pop(0)
             _note(log, table, progress)
         left += len(progress.files)
-    return Imported(taken, tuple(refused), left == 0)
+    return taken, refused, left == 0
 
 
 def seed_rows(log: DeltaLog, store: FlushTarget) -> None:
@@ -188,9 +183,7 @@ def _import_batch(log: DeltaLog, batch: list[Entry], path: str, refused: list[st
 
 
 def _note(log: DeltaLog, table: str, progress: ImportProgress) -> None:
-    plain = {"version": progress.version, "files": progress.files, "envelopes": progress.envelopes}
-
     def change(before: bytes | None) -> bytes:
-        return json.dumps({**json.loads(before or b"{}"), table: plain}).encode()
+        return json.dumps({**json.loads(before or b"{}"), table: asdict(progress)}).encode()
 
     log.change_document(IMPORTED, change)

@@ -64,13 +64,10 @@ class LakeTie:
             standing = self._checked(starting=self.log.document(LOOKED) != self.run.encode())
             if standing is not None:
                 if standing.closed is None:
-                    self._note_look()
+                    self.log.change_document(LOOKED, lambda _: self.run.encode())
+                    self.log.change_document(UNNAMED, lambda _: None)
                 return standing
         raise LakeError(f"gateway {self.gateway}: other logs keep claiming it", code="commit_conflict")
-
-    def note_committed(self, log_id: str, sequence: int) -> None:
-        """Store what the lake must contain, so that a lake that was set back is noticed."""
-        self.log.change_document(IN_LAKE, lambda _: f"{log_id}:{sequence}".encode())
 
     def _checked(self, *, starting: bool) -> Standing | None:
         """One check; None if another claim was made in between."""
@@ -114,16 +111,12 @@ class LakeTie:
         here = self.log.arrival_at(position.sequence)
         if position.arrival is not None and here is not None and here != position.arrival:
             return f"the lake holds another record {position.sequence} of this log"
-        if position.arrival is None and starting and self._has_strangers(identity, position.sequence):
-            return f"the lake holds other records up to {position.sequence} of this log"
+        if position.arrival is None and starting:
+            enveloped, forgotten = self.store.enveloped(identity.log_id, position.sequence), self.log.head().horizon
+            remembered = (delta for delta in enveloped if delta.hlc > forgotten)
+            if not all(self.log.has(delta.hlc, bytes.fromhex(delta.delta_id)) for delta in remembered):
+                return f"the lake holds other records up to {position.sequence} of this log"
         return None
-
-    def _has_strangers(self, identity: Identity, sequence: int) -> bool:
-        forgotten = self.log.head().horizon
-        return any(
-            delta.hlc > forgotten and not self.log.has(delta.hlc, bytes.fromhex(delta.delta_id))
-            for delta in self.store.enveloped(identity.log_id, sequence)
-        )
 
     def _set_back(self, claim: tuple[str, ...] | None, problem: str) -> Standing | None:
         # The log first: after a kill in between, the claim has an earlier id of the log, which is noticed again.
@@ -155,10 +148,6 @@ class LakeTie:
     def _ahead(self, sequence: int) -> str:
         return f"the lake holds sequence {sequence}, the log ends at {self.log.head().last}"
 
-    def _note_look(self) -> None:
-        self.log.change_document(LOOKED, lambda _: self.run.encode())
-        self.log.change_document(UNNAMED, lambda _: None)
-
     def _other_log(self, holder: str) -> InputError:
         return InputError(
             f"the lake's gateway {self.gateway} belongs to another log ({holder}); "
@@ -177,6 +166,7 @@ class FlushReport:
     set_aside: int = 0  # below the lake's retention horizon
     notices: list[str] = field(default_factory=list)  # for the operator
     due: list[str] = field(default_factory=list)  # tables to compact
+    imported: int = 0  # deltas of other writers, taken into the log
 
     @property
     def deltas(self) -> int:
@@ -211,10 +201,9 @@ class Flusher:
 
     def look(self) -> FlushReport:
         """Check the tie of log and lake."""
-        report = FlushReport()
         with self._log.flush_lock(wait=True):
             self._look()
-        return self._with_notices(report)
+        return self._with_notices(FlushReport())
 
     def _with_notices(self, report: FlushReport) -> FlushReport:
         report.notices, self._notices = self._notices, []
@@ -252,22 +241,19 @@ class Flusher:
             self._log.note_flushing(target)
         arrival = self._log.arrival_at(target) or 0
         log_range = LogRange(self._tie.gateway, identity.log_id, target, arrival)
-        by_table = self._by_table(done, target)
+        by_table: dict[str, list[RowDelta]] = {}
+        for record in self._log.read_all(done, target):
+            if not record.is_foreign:
+                delta = stored_delta(record.body)
+                by_table.setdefault(delta.table, []).append(delta)
         results = [self._tie.store.append(table, deltas, log_range) for table, deltas in by_table.items()]
         self._log.note_flushed(target)
         for result in results:
             report.add(result)
-        # Where the lake knew every delta of a table without a schema, nothing was written that names this log.
+        # What the lake must contain, so that a lake that was set back is noticed. Where it knew every delta of a table
+        # without a schema, nothing was written that names this log.
         if any(result.format != "json" or result.waiting for result in results):
-            self._tie.note_committed(identity.log_id, target)
-
-    def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
-        found: dict[str, list[RowDelta]] = {}
-        for record in self._log.read_all(done, target):
-            if not record.is_foreign:
-                delta = stored_delta(record.body)
-                found.setdefault(delta.table, []).append(delta)
-        return found
+            self._log.change_document(IN_LAKE, lambda _: f"{identity.log_id}:{target}".encode())
 
 
 class FlushTimer:

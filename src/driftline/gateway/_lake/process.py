@@ -41,8 +41,7 @@ _END_SECONDS = 1.0
 _FOLD_SECONDS, _PAGE_SECONDS = 300.0, 30.0
 _logger = logging.getLogger("driftline.gateway")
 
-# Makes, inside the process, the object whose methods are called, and what to call at the end.
-MakeDesk = Callable[..., tuple[Any, Callable[[], None]]]
+MakeDesk = Callable[..., Any]  # makes, inside the process, the object whose methods are called, at the end `close`
 # A scheduler of folds, open while the context is (the command line passes one that opens a Spark session).
 OpenEngine = Callable[[], AbstractContextManager[Any]]
 
@@ -60,7 +59,22 @@ class PipedProcess:
     def ask(self, question: str, *details: Any, seconds: float | None = None) -> Any:
         """The result of the method `question`; one call at a time."""
         with self._lock:
-            return self._ask((question, *details), seconds)
+            try:
+                pipe = self._connected()
+                pipe.send((question, *details))
+                if not pipe.poll(seconds):
+                    message = (
+                        f"the {self._name} process takes longer than {seconds:g} s; the next start goes on with it"
+                    )
+                    raise LakeError(message, code="deadline", seconds=seconds)
+                answer = pipe.recv()
+            except (EOFError, OSError) as error:
+                self._drop()
+                message = f"the {self._name} process ended before its work was done; it will be tried again"
+                raise LakeError(message) from error
+        if isinstance(answer, DriftlineError):
+            raise answer
+        return answer
 
     def close(self) -> None:
         """Stop the process, after the call it may be in."""
@@ -73,23 +87,6 @@ class PipedProcess:
         if process is not None:
             process.kill()
         self.close()
-
-    def _ask(self, question: tuple[Any, ...], seconds: float | None) -> Any:
-        try:
-            pipe = self._connected()
-            pipe.send(question)
-            if not pipe.poll(seconds):
-                message = f"the {self._name} process takes longer than {seconds:g} s; the next start goes on with it"
-                raise LakeError(message, code="deadline", seconds=seconds)
-            answer = pipe.recv()
-        except (EOFError, OSError) as error:
-            self._drop()
-            raise LakeError(
-                f"the {self._name} process ended before its work was done; it will be tried again"
-            ) from error
-        if isinstance(answer, DriftlineError):
-            raise answer
-        return answer
 
     def _connected(self) -> Connection:
         if self._pipe is None:
@@ -116,7 +113,7 @@ def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the server
     os.nice(_NICENESS)
     block_pandas()
-    desk, close = make_desk(*arguments)
+    desk = make_desk(*arguments)
     with contextlib.suppress(EOFError, OSError):  # the server has stopped
         while True:
             question, *details = pipe.recv()
@@ -127,7 +124,7 @@ def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
             except Exception as error:  # noqa: BLE001 - the caller gets it, and the next call is served
                 answer = LakeError(f"{type(error).__name__}: {error}", code="INTERNAL_ERROR")
             pipe.send(answer)
-    close()
+    desk.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class Compactor:
     """A thread that compacts due tables in a process, one after the other."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None, done: Callable[[str], None]) -> None:
-        self._process = PipedProcess("compaction", _compaction_desk, lake, open_engine)
+        self._process = PipedProcess("compaction", _CompactionDesk, lake, open_engine)
         self._done = done
         self._due: list[str] = []
         self._changed = threading.Condition()
@@ -194,18 +191,13 @@ def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
     return [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
 
 
-def _compaction_desk(lake: str, open_engine: OpenEngine | None) -> tuple[_CompactionDesk, Callable[[], None]]:
-    os.nice(_COMPACTION_NICENESS)
-    desk = _CompactionDesk(lake, open_engine)
-    return desk, desk.close
-
-
 class _CompactionDesk:
     """Compacts one table at a time; the first one opens the engine for all."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
         from driftline.lake import Lake
 
+        os.nice(_COMPACTION_NICENESS)
         self._lake = Lake(lake)
         self._open_engine = open_engine
         self._open = ExitStack()
@@ -245,49 +237,16 @@ class LakeWork:
         return PostgresLog(self.log, self.gateway)
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
-    """The number of imported deltas, the tables that are due for compaction, and notices for the operator."""
-
-    imported: int = 0
-    due: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
-
-
-class LakeProcess:
-    """The process that flushes, registers and refreshes."""
-
-    def __init__(self, work: LakeWork) -> None:
-        self._process = PipedProcess("lake", _lake_desk, work)
-
-    def start(self) -> FlushReport:
-        """Check the tie of log and lake, and copy the lake's schemas and horizons."""
-        return _report(self._process.ask("start"))
-
-    def flush(self, *, wait: bool = True, seconds: float | None = None) -> FlushReport:
-        """Flush everything that has arrived by now; without `wait` nothing happens while another server flushes."""
-        return _report(self._process.ask("flush", wait, seconds=seconds))
-
-    def register(self, schema: TableSchema) -> None:
-        """Register a table's schema in the lake, then in the copy."""
-        self._process.ask("register", schema)
-
-    def refresh(self) -> Refreshed:
-        """Refresh the copy of schemas and horizons, and import deltas of other writers."""
-        refreshed = self._process.ask("refresh")
-        assert isinstance(refreshed, Refreshed)
-        return refreshed
-
-    def close(self) -> None:
-        """Stop the process."""
-        self._process.close()
+def lake_process(work: LakeWork) -> PipedProcess:
+    """The process that flushes, registers and refreshes; it is asked for the methods of `LakeDesk`."""
+    return PipedProcess("lake", LakeDesk, work)
 
 
 class SnapshotProcesses:
     """The processes that fold snapshots and cut pages; a request beyond their number is refused for now."""
 
     def __init__(self, work: LakeWork) -> None:
-        self._processes = [PipedProcess("snapshot", _snapshot_desk, work) for _ in range(SNAPSHOTS_AT_ONCE)]
+        self._processes = [PipedProcess("snapshot", _snapshots, work) for _ in range(SNAPSHOTS_AT_ONCE)]
         self._idle = deque(self._processes)
 
     def page(self, request: Request) -> bytes:
@@ -316,63 +275,59 @@ class SnapshotProcesses:
             process.close()
 
 
+def _snapshots(work: LakeWork) -> Snapshots:
+    from driftline.lake import FlushTarget
+
+    return Snapshots(work.open_log(), FlushTarget(work.lake), work.data / "snapshots", work.snapshot_bytes)
+
+
 def snapshots_busy() -> GatewayError:
     """The error of a request for which no process is idle."""
     problem = f"{SNAPSHOTS_AT_ONCE} snapshots are being read already"
     return GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
 
 
-def _report(answer: object) -> FlushReport:
-    assert isinstance(answer, FlushReport)
-    return answer
+class LakeDesk:
+    """The work on a log and its lake, inside the process."""
 
+    def __init__(self, work: LakeWork) -> None:
+        from driftline.lake import FlushTarget
 
-def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
-    from driftline.lake import FlushTarget
-
-    log = work.open_log()
-    tie = LakeTie(log, FlushTarget(work.lake), work.gateway, work.run, work.adopt)
-    return _LakeDesk(tie, work.compaction), log.close
-
-
-def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
-    from driftline.lake import FlushTarget
-
-    log = work.open_log()
-    return Snapshots(log, FlushTarget(work.lake), work.data / "snapshots", work.snapshot_bytes), log.close
-
-
-class _LakeDesk:
-    """The methods that `LakeProcess` calls."""
-
-    def __init__(self, tie: LakeTie, compaction: CompactionSettings | None) -> None:
-        self._tie = tie
-        self._compaction = compaction
-        self._flusher = Flusher(tie)
+        self._log = work.open_log()
+        self._store = FlushTarget(work.lake)
+        self._compaction = work.compaction
+        self._flusher = Flusher(LakeTie(self._log, self._store, work.gateway, work.run, work.adopt))
 
     def start(self) -> FlushReport:
+        """Check the tie of log and lake, and copy the lake's schemas and horizons."""
         report = self._flusher.look()
-        copy_facts(self._tie.log, self._tie.store)
+        copy_facts(self._log, self._store)
         return report
 
-    def flush(self, wait: bool) -> FlushReport:
+    def flush(self, wait: bool = True) -> FlushReport:
+        """Flush everything that has arrived by now; without `wait` nothing happens while another server flushes."""
         report = self._flusher.flush(wait=wait)
-        report.due = due_tables(self._tie.store.lake, self._compaction) if report.deltas else []
+        report.due = due_tables(self._store.lake, self._compaction) if report.deltas else []
         return report
 
     def register(self, schema: TableSchema) -> None:
-        self._tie.store.register(schema)
-        note_registered(self._tie.log, schema)
+        """Register a table's schema in the lake, then in the copy."""
+        self._store.register(schema)
+        note_registered(self._log, schema)
 
-    def refresh(self) -> Refreshed:
-        log = self._tie.log
-        with log.flush_lock(wait=False) as alone:
+    def refresh(self) -> FlushReport:
+        """Refresh the copy of schemas and horizons, and import deltas of other writers."""
+        with self._log.flush_lock(wait=False) as alone:
             if not alone:
-                return Refreshed()
-            log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
-            copy_facts(log, self._tie.store)
-            imported = import_foreign(log, self._tie.store)
-            if imported.is_complete and log.document(UNSEEDED) is not None:
-                seed_rows(log, self._tie.store)
-            due = tuple(due_tables(self._tie.store.lake, self._compaction))
-            return Refreshed(imported.deltas, due, imported.refused)
+                return FlushReport()
+            self._log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
+            copy_facts(self._log, self._store)
+            imported, refused, is_complete = import_foreign(self._log, self._store)
+            if is_complete and self._log.document(UNSEEDED) is not None:
+                seed_rows(self._log, self._store)
+            due = due_tables(self._store.lake, self._compaction)
+            return FlushReport(imported=imported, due=due, notices=refused)
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()

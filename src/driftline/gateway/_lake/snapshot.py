@@ -142,10 +142,6 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
         content = (self.log_id, self.flushed, self.seq, self.arrival, self.tables, self.digest)
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
 
-    def has_content_of(self, other: Manifest) -> bool:
-        """Whether the other one was merged from the same parts."""
-        return msgspec.structs.replace(other, began_ms=self.began_ms, digest=self.digest) == self
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -201,6 +197,10 @@ class Snapshots:
         self._kept_bytes = kept_bytes
         folder.mkdir(parents=True, exist_ok=True)
 
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
     def prepare(self, request: Request) -> PageToken:
         """The token of a page whose merged state is there: the requested one, or that of a first page."""
         try:
@@ -213,7 +213,10 @@ class Snapshots:
             manifest = self._manifest(request, request.page)
             with self._locked(request.page.fold):
                 if not (self._folder / request.page.fold).exists():
-                    self._make_again(manifest)
+                    made = self._fold(manifest)
+                    if made.digest != manifest.digest:  # other rows than before are never served
+                        shutil.rmtree(self._folder / made.key(), ignore_errors=True)
+                        raise _gone()
         except LakeError as error:
             raise self._unreadable(error, is_first=request.page is None) from error
         return request.page
@@ -227,7 +230,12 @@ class Snapshots:
         folder = self._folder / token.fold
         try:
             os.utime(folder)
-            page = _Page(request, token, manifest, folder, self._head(request, manifest))
+            shown = None if request.rules is None else request.rules.tables()
+            tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
+            head: JsonObject = {"serverHlc": str(self._log.head().clock), "serverTime": physical_ms(), "tables": tables}
+            page = _Page(
+                request, token, manifest, folder, {**head, **({"types": request.types} if request.types else {})}
+            )
             return (_arrow_page if request.as_arrow else _json_page)(page)
         except FileNotFoundError as error:
             raise unavailable("the snapshot was removed meanwhile", "snapshots") from error
@@ -238,8 +246,9 @@ class Snapshots:
         if newest is not None and physical_ms() - newest.began_ms < _SHARED_MS:
             return newest
         made = self._begin()
-        if newest is not None and newest.has_content_of(made):
-            made = msgspec.structs.replace(made, digest=newest.digest)
+        again = newest and msgspec.structs.replace(newest, began_ms=made.began_ms)
+        if again is not None and again == msgspec.structs.replace(made, digest=again.digest):
+            made = again  # merged from the same parts
         else:
             made = self._fold(made)
         self._record(made)
@@ -299,19 +308,6 @@ class Snapshots:
         for each in removed:
             self._log.change_document(f"fold:{each}", lambda _: None)
 
-    def _head(self, request: Request, manifest: Manifest) -> JsonObject:
-        shown = None if request.rules is None else request.rules.tables()
-        tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
-        types = {"types": request.types} if request.types else {}
-        return {"serverHlc": str(self._log.head().clock), "serverTime": physical_ms(), "tables": tables, **types}
-
-    def _make_again(self, manifest: Manifest) -> None:
-        """Merge the state of a manifest once more; other rows than before are never served."""
-        made = self._fold(manifest)
-        if made.digest != manifest.digest:
-            shutil.rmtree(self._folder / made.key(), ignore_errors=True)
-            raise _gone()
-
     def _fold(self, manifest: Manifest) -> Manifest:
         """Write the rows of every table into the folder of the key that they have."""
         self._sweep()
@@ -320,7 +316,10 @@ class Snapshots:
         made = Path(tempfile.mkdtemp(prefix=".making-", dir=self._folder))
         digest = hashlib.sha256()
         try:
-            tail = self._tail(manifest)
+            tail: dict[str, dict[str, RowMerge]] = {}  # the records that the lake does not have yet, merged by row
+            for record in self._log.read_all(manifest.flushed, manifest.seq):
+                delta = stored_delta(record.body)
+                tail.setdefault(delta.table, {}).setdefault(delta.row_id, RowMerge()).add(delta)
             for number, (table, version, _) in enumerate(manifest.tables):
                 more = self._store.enveloped_rows(table, version, manifest.log_id, manifest.flushed, manifest.began_ms)
                 for row_id, fold in tail.get(table, {}).items():
@@ -328,7 +327,14 @@ class Snapshots:
                 target = made / f"{number}.arrow"
                 self._store.write_rows(table, version, more, target)
                 digest.update(_rows_digest(target))
-                self._check_room(made)
+                if self._room() < 0:
+                    raise GatewayError(
+                        f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full "
+                        f"({_size(made) >> 20} MiB are this one's)",
+                        code="BACKPRESSURE_ERROR",
+                        reason="snapshot_quota",
+                        retry_after=60,
+                    )
             done = msgspec.structs.replace(manifest, digest=digest.hexdigest())
             folder = self._folder / done.key()
             if not folder.exists():
@@ -339,14 +345,6 @@ class Snapshots:
             raise unavailable(f"the snapshot cannot be kept: {error.strerror}", "disk") from error
         finally:
             shutil.rmtree(made, ignore_errors=True)
-
-    def _tail(self, manifest: Manifest) -> dict[str, dict[str, RowMerge]]:
-        """The records that the lake does not have yet, merged by row."""
-        found: dict[str, dict[str, RowMerge]] = {}
-        for record in self._log.read_all(manifest.flushed, manifest.seq):
-            delta = stored_delta(record.body)
-            found.setdefault(delta.table, {}).setdefault(delta.row_id, RowMerge()).add(delta)
-        return found
 
     def _sweep(self) -> None:
         """Remove merged rows that were not requested for a while, and the oldest ones beyond the quota."""
@@ -364,17 +362,6 @@ class Snapshots:
             if self._room() > 0:
                 return
             shutil.rmtree(entry, ignore_errors=True)
-
-    def _check_room(self, made: Path) -> None:
-        if self._room() < 0:
-            size = _size(made) >> 20
-            raise GatewayError(
-                f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full "
-                f"({size} MiB are this one's)",
-                code="BACKPRESSURE_ERROR",
-                reason="snapshot_quota",
-                retry_after=60,
-            )
 
     def _room(self) -> int:
         """Bytes that merged rows may still take; negative where they take too many."""
@@ -422,6 +409,11 @@ def _rows_digest(path: Path) -> bytes:
     import pyarrow as pa
 
     found = hashlib.sha256()
+
+    def add(table: Any) -> None:
+        for batch in table.combine_chunks().to_batches():
+            found.update(batch.serialize())
+
     with pa.memory_map(str(path)) as source:
         file = pa.ipc.open_file(source)
         found.update(file.schema.serialize())
@@ -430,16 +422,11 @@ def _rows_digest(path: Path) -> bytes:
             waiting.append(file.get_batch(number))
             while sum(batch.num_rows for batch in waiting) >= _DIGEST_ROWS:
                 table = pa.Table.from_batches(waiting)
-                found.update(_batch_bytes(table.slice(0, _DIGEST_ROWS)))
+                add(table.slice(0, _DIGEST_ROWS))
                 waiting = table.slice(_DIGEST_ROWS).to_batches()
         if waiting:
-            found.update(_batch_bytes(pa.Table.from_batches(waiting)))
+            add(pa.Table.from_batches(waiting))
     return found.digest()
-
-
-def _batch_bytes(table: Any) -> Any:
-    batches = table.combine_chunks().to_batches()
-    return b"".join(batch.serialize() for batch in batches)
 
 
 def _json_page(page: _Page) -> bytes:
@@ -451,7 +438,10 @@ def _json_page(page: _Page) -> bytes:
     for cut in _cuts(page):
         rows = cut.rows.slice(0, room)
         taken = 0
-        for portion in _portions(rows):
+        # A few MiB at a time, or one by one where each row is large.
+        step = max(1, _PORTION_BYTES * rows.num_rows // max(rows.nbytes, 1))
+        for start in range(0, rows.num_rows, step):
+            portion = rows.slice(start, step)
             rendered = [_line(record) for record in row_records(portion, cut.table, cut.columns)]
             fitting = _fitting([len(line) for line in rendered], _PAGE_BYTES - size, at_least=0 if size else 1)
             lines += rendered[:fitting]
@@ -468,13 +458,6 @@ def _json_page(page: _Page) -> bytes:
             break
     lines.append(_line({"end": {"next": _next(page, following), "cursor": page.cursor()}}))
     return b"".join(lines)
-
-
-def _portions(rows: Any) -> Iterator[Any]:
-    """Rows a few MiB at a time, or one by one where each is large."""
-    step = max(1, _PORTION_BYTES * rows.num_rows // max(rows.nbytes, 1))
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
 
 
 def _fitting(sizes: list[int], room: int, *, at_least: int) -> int:

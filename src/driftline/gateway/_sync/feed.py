@@ -179,7 +179,10 @@ class Feeds:
             try:
                 event = await self._after(caller, query, event.cursor)
             except DriftlineError as error:
-                yield _refetch(error)
+                public = public_error(error)
+                name = b"refetch" if public.code == "MUST_REFETCH" else b"error"
+                body = error_body(public.code, public.message, **error_members(public))
+                yield b"event: %b\ndata: %b\n\n" % (name, body)
                 return
 
     def stop(self) -> None:
@@ -212,9 +215,6 @@ class Feeds:
     async def _read(self, caller: Caller, query: Mapping[str, str]) -> FeedEvent:
         turn = self.signal.turn
         page = await self._in_thread(self._reader.page, caller, {**query, "limit": str(PAGE_LIMIT)})
-        return self._encoded(page, turn)
-
-    def _encoded(self, page: Page, turn: int) -> FeedEvent:
         cursor = page.cursor.encode()
         if not page.deltas:
             return FeedEvent(b"", 0, cursor, page.has_more, turn)
@@ -226,12 +226,6 @@ class Feeds:
         )
         chunk = b"id: %b\nevent: deltas\ndata: %b\n\n" % (cursor.encode(), data)
         return FeedEvent(chunk, len(page.deltas), cursor, page.has_more, turn)
-
-
-def _refetch(error: DriftlineError) -> bytes:
-    public = public_error(error)
-    name = b"refetch" if public.code == "MUST_REFETCH" else b"error"
-    return b"event: %b\ndata: %b\n\n" % (name, error_body(public.code, public.message, **error_members(public)))
 
 
 def _expiry(caller: Caller) -> float:

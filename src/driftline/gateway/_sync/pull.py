@@ -126,12 +126,17 @@ class View:
         Records are passed in the order of the log.
         """
         delta = wire_delta(record.body)
-        story = self._story((delta.table, delta.rowId), record.seq)
+        key = (delta.table, delta.rowId)
+        story = self._stories.get(key)
+        if story is None:
+            sees = partial(self._sees, delta.table)
+            story = self._stories[key] = self.index.story(key, record.seq, sees, self._name)
         after = story.at(record.seq)
         was_visible = story.before is not None and story.sees(story.before)
         is_visible = after is not None and story.sees(after)
         if story.is_whole:
-            if delta.op != "DELETE" and self._is_covered(delta, record):
+            deleted = None if delta.op == "DELETE" else self._fold(key).deleted
+            if deleted is not None and stamp_of(stored_delta(record.body)) < deleted:
                 # It changes nothing in the end, but no other delta hides what it hid in between.
                 return [self._tombstone(delta, record)] if was_visible and not is_visible else []
             died = after is not None and not after.live
@@ -151,20 +156,10 @@ class View:
     def _name(self) -> tuple[int, str]:
         return self.rules_number, self.rules.view_digest(self.claims, self.parameters)
 
-    def _story(self, key: RowKey, seq: int) -> Story:
-        story = self._stories.get(key)
-        if story is None:
-            story = self._stories[key] = self.index.story(key, seq, partial(self._sees, key[0]), self._name)
-        return story
-
     def _fold(self, key: RowKey) -> RowMerge:
         if key not in self._folds:
             self._folds[key] = self.index.fold(key)
         return self._folds[key]
-
-    def _is_covered(self, delta: WireDelta, record: Record) -> bool:
-        deleted = self._fold((delta.table, delta.rowId)).deleted
-        return deleted is not None and stamp_of(stored_delta(record.body)) < deleted
 
     def _sees(self, table: str, version: RowVersion) -> bool:
         return version.live and self.rules.sees(table, version.columns, self.claims, self.parameters)
@@ -233,9 +228,13 @@ def start_of(query: Mapping[str, str], log: DeltaLog, rules: int, view: str = NO
         if cursor.view != view:
             raise must_refetch("view_changed", "the claims or parameters that decide what you see have changed")
         return cursor
-    if "since" in query:
-        return _beginning(log, hlc_from_wire(query["since"], "since"), rules, view)
-    raise GatewayError("since or cursor is required")
+    if "since" not in query:
+        raise GatewayError("since or cursor is required")
+    since, head = hlc_from_wire(query["since"], "since"), log.head()
+    if since < head.horizon:
+        raise must_refetch("retention", "deltas after this since have been forgotten")
+    arrival = log.arrival_at(head.pruned) or 0
+    return Cursor(log.identity().log_id, head.pruned, arrival, rules, view, 0, since, head.last)
 
 
 def _check_log(cursor: Cursor, log: DeltaLog) -> None:
@@ -248,14 +247,6 @@ def _check_log(cursor: Cursor, log: DeltaLog) -> None:
         raise must_refetch("retention", "what follows the cursor has been forgotten")
     if log.arrival_at(cursor.seq) != cursor.arrival:
         raise must_refetch("log_replaced", "the log was set back behind the cursor")
-
-
-def _beginning(log: DeltaLog, since: int, rules: int, view: str) -> Cursor:
-    head = log.head()
-    if since < head.horizon:
-        raise must_refetch("retention", "deltas after this since have been forgotten")
-    arrival = log.arrival_at(head.pruned) or 0
-    return Cursor(log.identity().log_id, head.pruned, arrival, rules, view, 0, since, head.last)
 
 
 def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None, upto: int | None = None) -> Page:
@@ -326,18 +317,14 @@ class LogReader:
     def page(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """One page from the query's `cursor` or `since` on."""
         with naming_snapshot(self.gateway):
-            return self._page(caller, query)
-
-    def _page(self, caller: Caller, query: Mapping[str, str]) -> Page:
-        limit, sight = limit_of(query), self.sight(caller, query, self.current_rules())
-        start = start_of(query, self.log, sight.rules_number, sight.digest)
-        if sight.rules is None:
-            return read_page(self.log, start, limit)
-        upto = self.index.catch_up(sight.rules, sight.rules_number)
-        view = View(
-            self.index, sight.rules, caller.claims, self.gateway, parameters_of(query), rules_number=sight.rules_number
-        )
-        try:
-            return read_page(self.log, start, limit, view, upto)
-        finally:
-            view.close()
+            limit, sight = limit_of(query), self.sight(caller, query, self.current_rules())
+            rules, number = sight.rules, sight.rules_number
+            start = start_of(query, self.log, number, sight.digest)
+            if rules is None:
+                return read_page(self.log, start, limit)
+            upto = self.index.catch_up(rules, number)
+            view = View(self.index, rules, caller.claims, self.gateway, parameters_of(query), number)
+            try:
+                return read_page(self.log, start, limit, view, upto)
+            finally:
+                view.close()

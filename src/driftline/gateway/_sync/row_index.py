@@ -87,16 +87,12 @@ class Story:
         if self._next is None:
             self._next = next(self.versions, None)
         while self._next is not None and self._next.seq < seq:
-            self._pass(self._next)
-            self._next = next(self.versions, None)
+            if self.sees(self._next):
+                self._seen = True
+            elif self._next.live or not self._seen:
+                self.is_whole = False
+            self.before, self._next = self._next, next(self.versions, None)
         return self._next if self._next is not None and self._next.seq == seq else self.before
-
-    def _pass(self, version: RowVersion) -> None:
-        if self.sees(version):
-            self._seen = True
-        elif version.live or not self._seen:
-            self.is_whole = False
-        self.before = version
 
     def bookmark(self) -> tuple[RowVersion | None, bool, bool]:
         """The position in the story, to continue from with the next page."""

@@ -137,13 +137,11 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         A cursor has it: a caller that gains a team would never get that team's older rows with an old cursor.
         """
         asker = Asker(claims, parameters)
-        found = {f"{kind}{name}": asker.value(kind, name) for kind, name in self._references()}
-        used = {name: _sorted_list(value) for name, value in found.items() if value is not ABSENT}
+        references = (item.reference() for bucket in self.buckets for item in bucket.filters)
+        found = {"".join(each): asker.value(*each) for each in references if each is not None}
+        lists = {name: sorted(map(canonical_json, value)) for name, value in found.items() if isinstance(value, list)}
+        used = {name: value for name, value in {**found, **lists}.items() if value is not ABSENT}
         return sha256_hex(canonical_json(used))[:_DIGEST_LENGTH]
-
-    def _references(self) -> Iterable[tuple[str, str]]:
-        every = (item.reference() for bucket in self.buckets for item in bucket.filters)
-        return {reference for reference in every if reference is not None}
 
 
 NO_RULES = SyncRules(VERSION, [])
@@ -234,10 +232,6 @@ def matches(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
     reference = item.reference()
     wanted = item.value if reference is None else asker.value(*reference)
     return holds(item.op, columns.get(item.column, ABSENT), wanted)
-
-
-def _sorted_list(value: Json) -> Json:
-    return sorted(map(canonical_json, value)) if isinstance(value, list) else value
 
 
 def holds(op: str, found: Json, wanted: Json) -> bool:
@@ -433,16 +427,24 @@ class Writer:
         self._buckets: dict[str, list[list[Filter]]] = {}
         self._columns: dict[str, set[str]] = {}
         for bucket in rules.buckets:
-            self._add_bucket(bucket)
+            kept = [item for item in bucket.filters if (item.reference() or ("",))[0] != _PARAMETER]
+            for table in bucket.tables:
+                self._buckets.setdefault(table, []).append(kept)
+                self._columns.setdefault(table, set()).update(item.column for item in kept)
         for entry in rules.writes if not isinstance(rules.writes, str) else ():
-            self._add_entry(entry)
+            conditions = [entry.condition(operation) for operation in OPERATIONS]
+            names = {item.column for each in conditions if each is not None for item in each.filters()}
+            for table in entry.tables:
+                self._entries.setdefault(table, []).append(entry)
+                self._columns.setdefault(table, set()).update(names)
 
     def allows(self, delta: RowDelta, before: RowMerge, after: RowMerge) -> bool:
         """Whether a delta that leads from one state of its row to the other may be written."""
         if self._is_open:
             return True
         was_live, lives = is_live(before), is_live(after)
-        operation = _operation(delta, was_live)
+        is_update = was_live or delta.op == "UPDATE"
+        operation: Operation = "delete" if delta.op == "DELETE" else "update" if is_update else "insert"
         # A dead row is evaluated by the values that its DELETE covers: who saw it may delete or change it late.
         old = self._values(delta.table, before, covered=not was_live)
         if operation != "insert" and before.written is None:
@@ -451,8 +453,10 @@ class Writer:
         if operation == "insert" and not lives and not self._reads(delta.table, old):
             return False
         new = self._values(delta.table, after) if lives else None
-        conditions = (each for each in self._conditions(delta.table, operation) if each is not None)
-        return any(self._holds(each, delta, operation, old, new) for each in conditions)
+        conditions: list[WriteCondition | None] = [WriteCondition()]  # the default: what may be read may be written
+        if delta.table in self._entries:
+            conditions = [entry.condition(operation) for entry in self._entries[delta.table]]
+        return any(self._holds(each, delta, operation, old, new) for each in conditions if each is not None)
 
     def sees(self, table: str, fold: RowMerge) -> bool:
         """Whether the caller sees a living row."""
@@ -463,17 +467,13 @@ class Writer:
     ) -> bool:
         if not condition.columns.allow(entry.column for entry in delta.columns):
             return False
-        if operation == "insert" and not self._may_have_id(condition, delta.row_id):
-            return False
+        if operation == "insert" and condition.ids is not None:
+            claim = self._asker.claims.get(condition.ids.partition(":")[2])
+            if not (isinstance(claim, str) and claim and delta.row_id.startswith(f"{claim}:")):
+                return False
         if operation != "insert" and not self._passes(delta.table, condition.before, old):
             return False
         return operation == "delete" or new is None or self._passes(delta.table, condition.after, new)
-
-    def _may_have_id(self, condition: WriteCondition, row_id: str) -> bool:
-        if condition.ids is None:
-            return True
-        claim = self._asker.claims.get(condition.ids.partition(":")[2])
-        return isinstance(claim, str) and bool(claim) and row_id.startswith(f"{claim}:")
 
     def _passes(self, table: str, wanted: list[Filter] | str, values: JsonObject) -> bool:
         if wanted == READ:
@@ -483,29 +483,5 @@ class Writer:
     def _reads(self, table: str, values: JsonObject) -> bool:
         return any(all(matches(item, values, self._asker) for item in each) for each in self._buckets.get(table, ()))
 
-    def _conditions(self, table: str, operation: Operation) -> list[WriteCondition | None]:
-        if table not in self._entries:
-            return [WriteCondition()]  # the default: what may be read may be written
-        return [entry.condition(operation) for entry in self._entries[table]]
-
     def _values(self, table: str, fold: RowMerge, *, covered: bool = False) -> JsonObject:
         return values_of(fold, self._columns.get(table, ()), covered=covered)
-
-    def _add_bucket(self, bucket: Bucket) -> None:
-        kept = [item for item in bucket.filters if (item.reference() or ("",))[0] != "param:"]
-        for table in bucket.tables:
-            self._buckets.setdefault(table, []).append(kept)
-            self._columns.setdefault(table, set()).update(item.column for item in kept)
-
-    def _add_entry(self, entry: WriteEntry) -> None:
-        conditions = [entry.condition(operation) for operation in OPERATIONS]
-        names = {item.column for each in conditions if each is not None for item in each.filters()}
-        for table in entry.tables:
-            self._entries.setdefault(table, []).append(entry)
-            self._columns.setdefault(table, set()).update(names)
-
-
-def _operation(delta: RowDelta, was_live: bool) -> Operation:
-    if delta.op == "DELETE":
-        return "delete"
-    return "update" if was_live or delta.op == "UPDATE" else "insert"
