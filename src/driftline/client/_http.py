@@ -71,18 +71,14 @@ class _Attentive(http.client.HTTPConnection):
         if not isinstance(data, bytes) or len(data) <= _PIECE:
             super().send(data)
             return
-        try:
+        # What is readable on an encrypted connection may be the protocol's own.
+        is_plain = not isinstance(self.sock, ssl.SSLSocket)
+        # The answer may have arrived before the connection was closed.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for start in range(0, len(data), _PIECE):
-                if start and self._has_answer():
+                if start and is_plain and select.select([self.sock], [], [], 0)[0]:
                     return
                 super().send(data[start : start + _PIECE])
-        except (BrokenPipeError, ConnectionResetError):
-            return  # the answer may have arrived before the connection was closed
-
-    def _has_answer(self) -> bool:
-        # What is readable on an encrypted connection may be the protocol's own.
-        encrypted = isinstance(self.sock, ssl.SSLSocket)
-        return not encrypted and bool(select.select([self.sock], [], [], 0)[0])
 
 
 class _AttentiveTls(_Attentive, http.client.HTTPSConnection):

@@ -229,14 +229,8 @@ class Store:
             for number, text in later:
                 old = _delta(text)
                 last = max(min(old.hlc + (offset << COUNTER_BITS), now), last + 1)
-                made = RowDelta.make(
-                    op=old.op,
-                    table=old.table,
-                    row_id=old.row_id,
-                    client_id=old.client_id,
-                    columns=list(old.columns),
-                    hlc=last,
-                )
+                row = {"table": old.table, "row_id": old.row_id, "client_id": old.client_id}
+                made = RowDelta.make(op=old.op, columns=old.columns, hlc=last, **row)
                 self._db.execute("UPDATE queue SET delta = ? WHERE n = ?", (json.dumps(made.to_wire()), number))
             self._set_meta("clock", str(last))
 
@@ -263,12 +257,9 @@ class Store:
             if self._meta("cursor") != after:
                 return None
             keys = list(dict.fromkeys((delta.table, delta.row_id) for delta in deltas))
-            before = {key: self._state(key) for key in keys}
-            self._fold_in(deltas)
-            self._set_meta("cursor", cursor)
-            self._observe(server_hlc)
-            now = {key: self._state(key) for key in keys}
-        return [self._change(key, now[key]) for key in keys if now[key] != before[key]]
+            with self._advancing(keys, cursor, server_hlc) as changes:
+                self._fold_in(deltas)
+        return changes
 
     def begin_snapshot(self) -> None:
         """Remove the rows of an earlier snapshot that was not completed."""
@@ -277,9 +268,10 @@ class Store:
 
     def add_to_snapshot(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store a page's rows until the snapshot is complete."""
-        lines = ((row["table"], row["rowId"], json.dumps(_state_members(row))) for row in rows)
         with self.writing():
-            self._db.executemany(_UPSERT.format("incoming"), lines)
+            for row in rows:
+                state = {name: value for name, value in row.items() if name not in ("table", "rowId")}
+                self._db.execute(_UPSERT.format("incoming"), (row["table"], row["rowId"], json.dumps(state)))
 
     def fold_into_snapshot(self, deltas: Iterable[RowDelta]) -> None:
         """Merge deltas of a full pull, where the gateway has no snapshots."""
@@ -294,14 +286,26 @@ class Store:
         )
         with self.writing():
             keys = [(name, row_id) for name, row_id in self._db.execute(differing)]
-            before = {key: self._state(key) for key in keys}
-            self._db.execute("DELETE FROM confirmed")
-            self._db.execute("INSERT INTO confirmed SELECT * FROM incoming")
-            self._db.execute("DELETE FROM incoming")
-            self._set_meta("cursor", cursor)
-            self._observe(server_hlc)
-            after = {key: self._state(key) for key in keys}
-        return [self._change(key, after[key]) for key in keys if after[key] != before[key]]
+            with self._advancing(keys, cursor, server_hlc) as changes:
+                self._db.execute("DELETE FROM confirmed")
+                self._db.execute("INSERT INTO confirmed SELECT * FROM incoming")
+                self._db.execute("DELETE FROM incoming")
+        return changes
+
+    @contextmanager
+    def _advancing(self, keys: Sequence[RowKey], cursor: str, server_hlc: int) -> Iterator[list[Change]]:
+        """Note a new cursor; the rows that the block changes. Later writes are newer than everything seen by then."""
+        changes: list[Change] = []
+        before = {key: self._state(key) for key in keys}
+        yield changes
+        self._set_meta("cursor", cursor)
+        for name in ("clock", "observed"):
+            if server_hlc > int(self._meta(name) or 0):
+                self._set_meta(name, str(server_hlc))
+        for key in keys:
+            after = self._state(key)
+            if after != before[key]:
+                changes.append(self._change(key, after))
 
     @property
     def cursor(self) -> str | None:
@@ -381,12 +385,6 @@ class Store:
         lines = ((*key, json.dumps(fold_to_plain(fold))) for key, fold in folds.items())
         self._db.executemany(_UPSERT.format(where), lines)
 
-    def _observe(self, hlc: int) -> None:
-        """Advance the clock, so that later writes are newer than everything seen before them."""
-        for name in ("clock", "observed"):
-            if hlc > int(self._meta(name) or 0):
-                self._set_meta(name, str(hlc))
-
     def _meta(self, name: str) -> str | None:
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return None if found is None else str(found[0])
@@ -441,7 +439,3 @@ def _check_exact(column: str, value: Any) -> None:
     elif type(value) is int and not -SAFE_INTEGER <= value <= SAFE_INTEGER:
         message = f"column {abbreviate(column)}: {value} is beyond ±(2^53 - 1), where doubles are not exact: put a text"
         raise DeltaError(message, column=column)
-
-
-def _state_members(row: Mapping[str, Any]) -> JsonObject:
-    return {name: value for name, value in row.items() if name not in ("table", "rowId")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import random
 import sqlite3
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from driftline.client._http import FeedReader, GatewayClient
-from driftline.core import JsonObject
 from driftline.deltas import RowDelta
 from driftline.errors import DriftlineError, GatewayError, OptionError
 
@@ -199,16 +199,16 @@ class Follower:
         found: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
 
         def run() -> None:
-            ending: BaseException | None = None
-            try:
-                for change in self:
-                    loop.call_soon_threadsafe(found.put_nowait, change)
-            except DriftlineError as error:
-                ending = error
-            loop.call_soon_threadsafe(found.put_nowait, ending)
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                try:
+                    for change in self:
+                        loop.call_soon_threadsafe(found.put_nowait, change)
+                except DriftlineError as error:
+                    loop.call_soon_threadsafe(found.put_nowait, error)
+                else:
+                    loop.call_soon_threadsafe(found.put_nowait, None)
 
-        thread = threading.Thread(target=run, name="follow", daemon=True)
-        thread.start()
+        threading.Thread(target=run, name="follow", daemon=True).start()
         try:
             while (change := await found.get()) is not None:
                 if isinstance(change, BaseException):
@@ -226,11 +226,16 @@ class Follower:
             while not self._stopped.is_set():
                 kind, source, content = self._news.get()
                 if kind == "written":
-                    yield from self._send(client)
+                    report = SyncReport()
+                    with self._store.sending:
+                        _push(self._store, client, report)
+                    yield from report.changes
                 elif source is not reader:
                     continue  # the rest of an earlier connection
                 elif kind == "deltas":
-                    changes = self._taken(content, position)
+                    deltas = [RowDelta.from_wire(delta) for delta in content["deltas"]]
+                    self._store.note_time(content.get("serverTime"))
+                    changes = self._store.take(deltas, content["cursor"], int(content["serverHlc"]), after=position)
                     if changes is None:
                         return  # the application has synced: listen from its cursor
                     position = content["cursor"]
@@ -242,17 +247,6 @@ class Follower:
                     return
         finally:
             reader.close()
-
-    def _send(self, client: GatewayClient) -> list[Change]:
-        report = SyncReport()
-        with self._store.sending:
-            _push(self._store, client, report)
-        return report.changes
-
-    def _taken(self, event: JsonObject, position: str) -> list[Change] | None:
-        deltas = [RowDelta.from_wire(delta) for delta in event["deltas"]]
-        self._store.note_time(event.get("serverTime"))
-        return self._store.take(deltas, event["cursor"], int(event["serverHlc"]), after=position)
 
     def _read(self, reader: FeedReader) -> None:
         ending: GatewayError | None = None

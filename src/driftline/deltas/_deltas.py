@@ -75,7 +75,10 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
             raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {abbreviate(self.hlc)}", field="hlc")
         if type(self.columns) is not tuple:
-            msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
+            given: Any = self.columns
+            if not isinstance(given, list) or not all(isinstance(entry, ColumnDelta) for entry in given):
+                raise DeltaError(f"columns is a sequence of ColumnDelta, not {abbreviate(given)}", field="columns")
+            msgspec.structs.force_setattr(self, "columns", tuple(given))
         if self.columns and self.op == "DELETE":
             raise DeltaError("a DELETE has no columns", field="columns")
 
@@ -112,12 +115,6 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
-    if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
-        raise DeltaError(f"columns is a sequence of ColumnDelta, not {abbreviate(columns)}", field="columns")
-    return tuple(columns)
-
-
 # Delta ids: SHA-256 over the canonical JSON of client, timestamp, table, row and columns. The text of ordinary content
 # is put together from cached parts; `canonical_json` writes the rest. A property test compares the two.
 def delta_id(*, client_id: str, hlc: int | str, table: str, row_id: str, columns: Iterable[ColumnEntry]) -> str:
@@ -139,15 +136,9 @@ def hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_
     try:
         return text.encode()
     except UnicodeEncodeError:  # lone surrogates are escaped, pairs are joined
-        return _general_hash_input(client_id, hlc, table, row_id, columns_json)
-
-
-def _general_hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
-    """The hash input by the general rule alone."""
-    names = map(canonical_json, (client_id, str(hlc), row_id, table))
-    client, hlc, row, table = names
-    text = f'{{"clientId":{client},"columns":{columns_json},"hlc":{hlc},"rowId":{row},"table":{table}}}'
-    return text.encode()
+        client, hlc, row, table = map(canonical_json, (client_id, str(hlc), row_id, table))
+        text = f'{{"clientId":{client},"columns":{columns_json},"hlc":{hlc},"rowId":{row},"table":{table}}}'
+        return text.encode()
 
 
 def columns_text(columns: Sequence[ColumnEntry]) -> str:
@@ -161,22 +152,9 @@ def columns_text(columns: Sequence[ColumnEntry]) -> str:
         else:
             parts.append(canonical_json(entry))
     text = f"[{','.join(parts)}]"
-    return text if text.isascii() or _is_encodable(text) else _general_columns_text(columns)
-
-
-def _general_columns_text(columns: Sequence[ColumnEntry]) -> str:
-    entries = [
-        {"column": entry.column, "value": entry.value} if isinstance(entry, ColumnDelta) else entry for entry in columns
-    ]
-    return canonical_json(entries)
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return canonical_json([msgspec.structs.asdict(each) if isinstance(each, ColumnDelta) else each for each in columns])
 
 
 @lru_cache(maxsize=4096)
@@ -368,8 +346,11 @@ def check_column_names(names: tuple[str, ...]) -> tuple[str, ...]:
     seen: dict[str, str] = {}
     for name in names:
         folded = check_column_name(name).casefold()
+        if folded in seen and seen[folded] == name:
+            raise DeltaError(f"column {abbreviate(name)} is named twice", field="columns")
         if folded in seen:
-            raise DeltaError(_twice_message(seen[folded], name), field="columns")
+            message = f"columns {abbreviate(seen[folded])} and {abbreviate(name)} differ only in case"
+            raise DeltaError(message, field="columns")
         seen[folded] = name
     return names
 
@@ -378,12 +359,6 @@ def abbreviate(value: object, limit: int = 60) -> str:
     """A value for an error message, cut to a length."""
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _twice_message(first: str, second: str) -> str:
-    if first == second:
-        return f"column {abbreviate(first)} is named twice"
-    return f"columns {abbreviate(first)} and {abbreviate(second)} differ only in case"
 
 
 # Deltas as JSON data: strict on the way in.
@@ -411,9 +386,11 @@ def delta_from_wire(data: Json, *, stored: bool = False) -> RowDelta:
     if len(data) != len(_FIELDS):
         unknown = next(name for name in data if name not in _FIELDS)
         raise DeltaError(f"a delta has no member {abbreviate(unknown)}", field="delta")
-    op = check_op(data["op"])
+    op = data["op"]
+    if not isinstance(op, str) or op not in OPS:
+        raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(op)}", field="op")
     return RowDelta(
-        op=op,
+        op=cast(Op, op),
         table=check_table_name(check_text("table", data["table"])),
         row_id=check_id("rowId", data["rowId"]),
         client_id=check_id("clientId", data["clientId"]),
@@ -439,13 +416,6 @@ def delta_hlc_from_wire(value: Json) -> int:
     if hlc == 0:
         raise DeltaError("the hlc of a delta is greater than 0", field="hlc")
     return hlc
-
-
-def check_op(value: Json) -> Op:
-    """The operation, or an error naming the three there are."""
-    if not isinstance(value, str) or value not in OPS:
-        raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(value)}", field="op")
-    return cast(Op, value)
 
 
 def check_id(field: str, value: Json) -> str:

@@ -106,14 +106,12 @@ def _same_json(old: Json, new: Json) -> bool:
     if _is_number(old):
         return _is_number(new) and _same_number(old, new)
     if isinstance(old, Mapping):
-        return isinstance(new, Mapping) and _same_members(old, new)
+        if not isinstance(new, Mapping) or len(old) != len(new):
+            return False
+        return all(name in new and _same_json(value, new[name]) for name, value in old.items())
     if isinstance(old, list | tuple):
         return isinstance(new, list | tuple) and len(old) == len(new) and all(map(_same_json, old, new))
     return type(old) is type(new) and bool(old == new)
-
-
-def _same_members(old: Row, new: Row) -> bool:
-    return len(old) == len(new) and all(name in new and _same_json(value, new[name]) for name, value in old.items())
 
 
 def _is_number(value: Json) -> bool:
@@ -150,11 +148,17 @@ def from_events(
     `start` is the first timestamp, the next ones count up from it, so that a rerun makes the same deltas; a `Clock`
     gives live ones, an iterator its own.
     """
-    timestamps = _timestamps(start)
+    # Adding one carries a full counter into the wall clock, as the clock itself does.
+    timestamps = (
+        count(start) if isinstance(start, int) else iter(start.now, None) if isinstance(start, Clock) else start
+    )
     for event in events:
-        if event.get("type") in _WITHOUT_ROWS:
+        kind = event.get("type")
+        if kind in _WITHOUT_ROWS:
             continue
-        before, after = _versions(event)
+        if kind not in _VERSIONS:
+            raise DeltaError(f"a table diff has no event of type {kind!r}")
+        before, after = _VERSIONS[kind](event)
         if before is not None or after is not None:
             delta = extract(
                 before,
@@ -194,17 +198,3 @@ def row_id_of_key(values: list[Any]) -> str:
     if len(kept) == 1:
         return kept[0] if isinstance(kept[0], str) else canonical_json(kept[0])
     return canonical_json(kept)
-
-
-def _versions(event: Event) -> tuple[Row | None, Row | None]:
-    kind = event.get("type")
-    if kind not in _VERSIONS:
-        raise DeltaError(f"a table diff has no event of type {kind!r}")
-    return _VERSIONS[kind](event)
-
-
-def _timestamps(start: int | Clock | Iterator[int]) -> Iterator[int]:
-    # Adding one carries a full counter into the wall clock, as the clock itself does.
-    if isinstance(start, int):
-        return count(start)
-    return iter(start.now, None) if isinstance(start, Clock) else start

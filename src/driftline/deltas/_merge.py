@@ -5,6 +5,7 @@ The merged state stores its stamps, so that merging is commutative, associative 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -82,13 +83,9 @@ def merge(deltas: Iterable[RowDelta]) -> dict[RowKey, RowState]:
 
 def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowMerge]:
     """The merged rows, with stamps."""
-    folds: dict[RowKey, RowMerge] = {}
+    folds: dict[RowKey, RowMerge] = defaultdict(RowMerge)
     for delta in deltas:
-        key = (delta.table, delta.row_id)
-        fold = folds.get(key)
-        if fold is None:
-            fold = folds[key] = RowMerge()
-        fold.add(delta)
+        folds[delta.table, delta.row_id].add(delta)
     return folds
 
 

@@ -42,7 +42,7 @@ _FITS: dict[str, Callable[[Json], bool]] = {
     "json": lambda value: True,
     "integer": lambda value: _is_read_by(integer_of, value),
 }
-_TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
+_WORDS = {**dict.fromkeys(("true", "1", "yes", "t"), True), **dict.fromkeys(("false", "0", "no", "f"), False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class ColumnSchema:
     type: ColumnType
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "type", full_type(self.type))
+        if self.type == "decimal":
+            object.__setattr__(self, "type", f"decimal({DEFAULT_SCALE})")
 
     @property
     def scale(self) -> int | None:
@@ -76,11 +77,6 @@ class ColumnSchema:
             return True
         scale = self.scale
         return _FITS[self.type](value) if scale is None else _is_read_by(decimal_of, value, scale)
-
-
-def full_type(kind: ColumnType) -> ColumnType:
-    """The type with the digits that it has by default."""
-    return f"decimal({DEFAULT_SCALE})" if kind == "decimal" else kind
 
 
 def is_column_type(word: object) -> bool:
@@ -118,7 +114,11 @@ class TableSchema:
         object.__setattr__(self, "columns", tuple(_column(table, entry) for entry in columns))
         object.__setattr__(self, "key", (key,) if isinstance(key, str) else tuple(key))
         check_column_names(self.names)
-        self._check_key()
+        for name in self.key:
+            if name not in self.by_name:
+                raise DeltaError(f"key column {abbreviate(name)} is not a column of table {self.table}", field="key")
+        if len(set(self.key)) < len(self.key):
+            raise DeltaError(f"the key of table {self.table} names a column twice", field="key")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -153,13 +153,6 @@ class TableSchema:
         columns = [{"name": column.name, "type": column.type} for column in self.columns]
         wire: JsonObject = {"table": self.table, "columns": columns}
         return {**wire, "key": list(self.key)} if self.key else wire
-
-    def _check_key(self) -> None:
-        for name in self.key:
-            if name not in self.by_name:
-                raise DeltaError(f"key column {abbreviate(name)} is not a column of table {self.table}", field="key")
-        if len(set(self.key)) < len(self.key):
-            raise DeltaError(f"the key of table {self.table} names a column twice", field="key")
 
 
 def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema:
@@ -198,17 +191,13 @@ def typed_event(
     for part in ("row", "before", "after"):
         if part in event:
             typed[part] = typed_row(event[part], types, nulls)
-    if for_sqlite:
-        for part in ("key", "row", "before", "after"):
-            if part in typed:
-                typed[part] = {name: _for_sqlite(value, types.get(name)) for name, value in typed[part].items()}
+    for part in ("key", "row", "before", "after") if for_sqlite else ():
+        for name, value in typed.get(part, {}).items():
+            if types.get(name) == "integer" and value is not None:
+                typed[part][name] = integer_of(value)
+            elif isinstance(value, Decimal):
+                typed[part][name] = decimal_text(value)
     return typed
-
-
-def _for_sqlite(value: Json, kind: ColumnType | None) -> Json:
-    if kind == "integer" and value is not None:
-        return integer_of(value)
-    return decimal_text(value) if isinstance(value, Decimal) else value
 
 
 def typed_events(
@@ -265,7 +254,7 @@ def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
         read = _READERS[kind]
     try:
         found = read(value)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise DeltaError(
             f"column {name!r} holds {_shown(value)}, which is not {_article(kind)}: "
             "correct the data or declare another type",
@@ -312,11 +301,8 @@ def _number(text: str) -> float | Decimal:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
-def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word in _TRUE or word in _FALSE:
-        return word in _TRUE
-    raise ValueError(text)
-
-
-_READERS: dict[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "json": exact_loads}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "number": _number,
+    "boolean": lambda text: _WORDS[text.strip().lower()],
+    "json": exact_loads,
+}

@@ -97,7 +97,15 @@ class RequestMiddleware:
         # Comparisons are many and short: only refused ones get a line.
         level = logging.DEBUG if route == "compare" and status < 400 else logging.INFO
         if _logger.isEnabledFor(level):
-            _logger.log(level, "request", extra={"fields": _line(scope, status, seconds)})
+            fields = {
+                "requestId": scope["request_id"],
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "ms": round(seconds * 1000, 2),
+            }
+            client = {"clientId": scope["client_id"]} if "client_id" in scope else {}
+            _logger.log(level, "request", extra={"fields": {**fields, **client}})
 
 
 class _ServedRequest:
@@ -125,7 +133,8 @@ class _ServedRequest:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
-            if _has_two_lengths(self.scope):  # what follows may be another request for a proxy than for this server
+            names = {name for name, _ in self.scope["headers"]}
+            if {b"content-length", b"transfer-encoding"} <= names:  # a proxy may see another request in what follows
                 message["headers"].append((b"connection", b"close"))
         await self._send(message)
 
@@ -167,21 +176,13 @@ def error_members(error: DriftlineError) -> dict[str, Any]:
     return {name: known[name] for name in _MEMBERS.get(error.code, ()) if known.get(name) is not None}
 
 
-def _on_driftline_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DriftlineError)
-    return error_response(request.scope, error)
-
-
 def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = DriftlineError(str(error.detail), code=code_of_status(error.status_code))
+    otherwise = "VALIDATION_ERROR" if error.status_code < 500 else "INTERNAL_ERROR"
+    known = DriftlineError(str(error.detail), code=_CODE_OF_STATUS.get(error.status_code, otherwise))
     response = error_response(request.scope, known)
     response.headers.update(dict(error.headers or {}))
     return response
-
-
-def _on_fault(request: Request, error: Exception) -> Response:
-    return error_response(request.scope, _fault(error))  # the middleware logs it: the framework raises it again
 
 
 def _fault(error: Exception) -> DriftlineError:
@@ -189,27 +190,11 @@ def _fault(error: Exception) -> DriftlineError:
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {
-    DriftlineError: _on_driftline_error,
+    DriftlineError: lambda request, error: error_response(request.scope, error),
     HTTPException: _on_http_exception,
-    Exception: _on_fault,
+    # The middleware logs it: the framework raises it again.
+    Exception: lambda request, error: error_response(request.scope, _fault(error)),
 }
-
-
-def _line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
-    fields = {
-        "requestId": scope["request_id"],
-        "method": scope["method"],
-        "path": scope["path"],
-        "status": status,
-        "ms": round(seconds * 1000, 2),
-    }
-    if "client_id" in scope:
-        fields["clientId"] = scope["client_id"]
-    return fields
-
-
-def _has_two_lengths(scope: Scope) -> bool:
-    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}
 
 
 def _request_id(scope: Scope) -> str:
@@ -220,11 +205,6 @@ def _request_id(scope: Scope) -> str:
 
 
 # Errors: `{error, code, requestId}`, and the status of each code (gateway §3).
-
-
-def code_of_status(status: int) -> str:
-    """The code for a status that the framework set."""
-    return _CODE_OF_STATUS.get(status, "VALIDATION_ERROR" if status < 500 else "INTERNAL_ERROR")
 
 
 def public_error(error: DriftlineError) -> DriftlineError:
@@ -322,7 +302,7 @@ async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) ->
 
     Streams that are answered while they are read have no limit as a whole.
     """
-    times = share_of(scope).limits
+    times: BodyLimits = scope["body_share"].limits  # which the middleware has opened
     deadline = time.monotonic() + times.whole_seconds
     while True:
         patience = min(times.gap_seconds, deadline - time.monotonic()) if whole else times.gap_seconds
@@ -343,7 +323,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if declared.isdigit() and int(declared[:20]) > limit:
         raise too_large(limit)
-    share = share_of(scope)
+    share: BodyShare = scope["body_share"]
     parts: list[bytes] = []
     size = 0
     async for chunk in stream_body(scope, receive, whole=True):
@@ -353,13 +333,6 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         share.add(len(chunk))
         parts.append(chunk)
     return b"".join(parts)
-
-
-def share_of(scope: Scope) -> BodyShare:
-    """The request's share of the bytes in memory, which the middleware has opened."""
-    share = scope["body_share"]
-    assert isinstance(share, BodyShare)
-    return share
 
 
 def too_large(limit: int) -> GatewayError:

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -191,13 +191,19 @@ def _supervise(make_service: MakeService, listener: socket.socket, options: Serv
                     # A worker that was killed is replaced; one that could not start would fail again.
                     hopeless = process.exitcode == _CANNOT_START
                     processes[position] = process if hopeless else start()
-    _stop_workers(processes)
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _KILL_SECONDS
+    for process in processes:
+        process.join(max(deadline - time.monotonic(), 0))
+        process.kill()
+        process.join()
     if hopeless:
         raise EngineError("a worker could not start, its reason is in the log above", code="worker_failed")
 
 
 def _worker_main(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _run_worker(make_service, listener, options)
@@ -216,10 +222,6 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
 def _ended_by_signal() -> Iterator[Callable[[], bool]]:
     seen: list[int] = []
@@ -232,17 +234,6 @@ def _ended_by_signal() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop_workers(processes: list[BaseProcess]) -> None:
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + _KILL_SECONDS
-    for process in processes:
-        process.join(max(deadline - time.monotonic(), 0))
-        if process.is_alive():
-            process.kill()
-            process.join()
 
 
 @dataclass(slots=True)
@@ -348,20 +339,14 @@ class LimitedProtocol(H11Protocol):
 
 def limited_protocol(limits: ConnectionLimits) -> Callable[..., LimitedProtocol]:
     """The protocol for uvicorn with its own counts; connections are bounded by the limit of open files."""
-    granted = _raise_file_limit(limits.connections + _SPARE_FILES)
+    wanted, infinite = limits.connections + _SPARE_FILES, resource.RLIM_INFINITY
+    granted, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if granted != infinite and granted < wanted:
+        granted = wanted if hard == infinite else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    granted = wanted if granted == infinite else granted
     connections = min(limits.connections, max(granted - _SPARE_FILES, 1))
-    held = ConnectionLimits(connections, limits.per_address, limits.header_seconds, limits.blocked_seconds)
-    return partial(LimitedProtocol, open_connections=_OpenConnections(held))
-
-
-def _raise_file_limit(wanted: int) -> int:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    infinite = resource.RLIM_INFINITY
-    if soft == infinite or soft >= wanted:
-        return wanted
-    granted = wanted if hard == infinite else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    return granted
+    return partial(LimitedProtocol, open_connections=_OpenConnections(replace(limits, connections=connections)))
 
 
 def _address(peer: Any) -> str:

@@ -7,6 +7,7 @@ before the commit of `state` leaves it behind `base`, which the next run fixes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from driftline.core import Tracker
@@ -24,7 +24,7 @@ from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range,
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, plan_fold
 from driftline.lake._store.flush import flush_envelopes
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
-from driftline.lake._store.parquet import DataFile, naming_damage, read_file, write_file
+from driftline.lake._store.parquet import DataFile, read_file, write_file
 from driftline.lake._store.rows import (
     META_COLUMNS,
     ROW_ID,
@@ -82,20 +82,20 @@ class CompactionResult:
 
 
 @dataclass(frozen=True)
-class WriteSnapshot:
+class WriteSnapshot(RangeJob):
     """The job of a compaction: fold a range and write its base and deletes files."""
 
     target_file_bytes: int = TARGET_FILE_BYTES
     base_part: Part = "base"
     with_deletes: bool = True
-    needs_originals: bool = False
     every_range: bool = False
-    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Fold and write; the result names the range and its new files."""
         folded = fold_range(plan, given)
-        dead = _without_expired(folded.deletes, plan.horizon)
+        dead = folded.deletes
+        if plan.horizon is not None:  # no delta can be older than the tombstones before it
+            dead = dead.filter(pc.greater_equal(pc.struct_field(dead["_deleted"], ["hlc"]), plan.horizon))
         return [
             {
                 "range": given.key_range.index,
@@ -147,7 +147,7 @@ def compact(
     for _ in range(MAX_TRIES):
         plan = plan_fold(lake, table, full=full, envelopes=False, **sizes)
         at_stage("planned")
-        if not full and _is_up_to_date(plan):
+        if not full and not plan.deltas and (not _columns_changed(plan) if plan.snapshot else plan.base_pins is None):
             version = plan.snapshot.base_version if plan.snapshot else None
             follow_base(lake, table)
             return CompactionResult(table, False, plan.deltas_version, version)
@@ -165,12 +165,6 @@ def compact(
                 merge_small_files(lake, table)
             return result
     raise LakeError(f"compacting {table}: other compactors kept committing; run it again", code="commit_conflict")
-
-
-def _is_up_to_date(plan: FoldPlan) -> bool:
-    if plan.snapshot is None:
-        return not plan.deltas and plan.base_pins is None
-    return not plan.deltas and not _columns_changed(plan)
 
 
 def _columns_changed(plan: FoldPlan) -> bool:
@@ -224,8 +218,12 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     overwrite = plan.snapshot is None or _columns_changed(plan)
     removes = () if overwrite else sorted(changes.replaced_base)
     commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
-    latest = load(plan.lake, plan.table, "base")
-    if not _try_base(plan, latest, commit):
+    latest, schema = load(plan.lake, plan.table, "base"), base_file_schema(plan.columns)
+    if latest is None:
+        done = create(plan.lake, plan.table, "base", schema, commit)
+    else:
+        done = pins_of(latest) == plan.base_pins and latest.append(commit, schema if overwrite else None)
+    if not done:
         return None
     return CompactionResult(
         plan.table,
@@ -239,22 +237,6 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     )
 
 
-def _try_base(plan: FoldPlan, latest: StoredTable | None, commit: Commit) -> bool:
-    schema = base_file_schema(plan.columns)
-    if latest is None:
-        return create(plan.lake, plan.table, "base", schema, commit)
-    if pins_of(latest) != plan.base_pins:
-        return False
-    return latest.append(commit, schema if commit.overwrite else None)
-
-
-def _without_expired(deletes: pa.Table, horizon: int | None) -> pa.Table:
-    """Without tombstones older than the horizon: no delta can be older than they are."""
-    if horizon is None:
-        return deletes
-    return deletes.filter(pc.greater_equal(pc.struct_field(deletes["_deleted"], ["hlc"]), horizon))
-
-
 def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES, min_files: int = MIN_FILES) -> int:
     """Merge the small folded files of each day and gateway; the number of files removed."""
     gone = 0
@@ -265,7 +247,9 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
         files = [] if deltas_table is None else deltas_table.files()
         if not _groups(files, small_bytes, min_files):
             return True  # also without those that are not folded
-        folded = _folded_paths(lake, table)
+        snapshot = newest_snapshot(lake, table)
+        pinned = None if snapshot is None else load(lake, table, "deltas", snapshot.deltas_version)
+        folded = set() if pinned is None else {file.path for file in pinned.files()}
         groups = _groups([file for file in files if file.path in folded], small_bytes, min_files)
         if deltas_table is None or not groups:
             return True
@@ -280,13 +264,6 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
 
     retried(attempt, f"merging small files of {table}")
     return gone
-
-
-def _folded_paths(lake: Lake, table: str) -> set[str]:
-    """The delta files that the newest snapshot folds."""
-    snapshot = newest_snapshot(lake, table)
-    pinned = None if snapshot is None else load(lake, table, "deltas", snapshot.deltas_version)
-    return set() if pinned is None else {file.path for file in pinned.files()}
 
 
 def _groups(files: Iterable[DataFile], small_bytes: int, min_files: int) -> list[list[DataFile]]:
@@ -354,20 +331,14 @@ def follow_base(lake: Lake, table: str) -> None:
 def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
     """The plain file of a base file: as the fold wrote it, or made from it now."""
     path = relative(table, "state", base.path)
-    info = lake.files().get_file_info(path)
-    if info.type == pa_fs.FileType.File and _is_complete(lake, path, base.rows):
-        return DataFile(base.path, info.size, base.rows, base.min_row_id, base.max_row_id)
+    with contextlib.suppress(Exception):  # whatever is wrong with a file that a killed task left, it is written again
+        with lake.files().open_input_file(path) as source:
+            is_complete = pq.ParquetFile(source).metadata.num_rows == base.rows
+        if is_complete:
+            size = lake.files().get_file_info(path).size
+            return DataFile(base.path, size, base.rows, base.min_row_id, base.max_row_id)
     rows = read_file(lake, relative(table, "base", base.path), base_file_schema(columns))
     return write_state_file(lake, table, base.path, rows, columns)
-
-
-def _is_complete(lake: Lake, path: str, rows: int) -> bool:
-    """Whether a file that a killed task may have left is complete."""
-    try:
-        with naming_damage(path), lake.files().open_input_file(path) as source:
-            return bool(pq.ParquetFile(source).metadata.num_rows == rows)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is written again
-        return False
 
 
 def _columns_of(delta_table: StoredTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:

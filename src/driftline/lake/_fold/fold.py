@@ -75,7 +75,11 @@ class _Fold:
         alive = life.after(deleted)
         values, column_stamps = self._fold_columns(alive, deleted)
         kept = np.flatnonzero(alive)
-        stamps = self._stamps_column(life.take(kept), deleted.take(kept), column_stamps)
+        members = [life.take(kept).write(self.ranks), deleted.take(kept).write(self.ranks)]
+        if column_stamps:
+            written = [each.write(self.ranks) for each in column_stamps]
+            members.append(pa.StructArray.from_arrays(written, names=self.names))
+        stamps = pa.StructArray.from_arrays(members, names=["live", "deleted", "columns"][: len(members)])
         base = pa.Table.from_arrays(
             [self.row_ids.take(pa.array(kept)), *values, stamps], schema=base_file_schema(self.columns)
         )
@@ -129,23 +133,14 @@ class _Fold:
             stamp = newest.where(newer, known)
             visible = stamp.after(deleted)
             source = np.where(newer, winners + self.base.num_rows, self.base_at)
-            values.append(self._take_values(name, np.where(visible, source, NONE)[alive]))
+            pool = _column(self.deltas, name)
+            if self.base.num_rows:
+                pool = pa.concat_arrays([_column(self.base, name), pool])
+            positions = np.where(visible, source, NONE)[alive]
+            values.append(pool.take(pa.array(positions, mask=positions < 0)))
             stamp.hlc[~visible] = NONE
             stamps.append(Stamps(stamp.hlc[alive], stamp.client[alive], stamp.mark[alive]))
         return values, stamps
-
-    def _take_values(self, name: str, positions: Ints) -> pa.Array:
-        pool = _column(self.deltas, name)
-        if self.base.num_rows:
-            pool = pa.concat_arrays([_column(self.base, name), pool])
-        return pool.take(pa.array(positions, mask=positions < 0))
-
-    def _stamps_column(self, life: Stamps, deleted: Stamps, columns: list[Stamps]) -> pa.StructArray:
-        children = [life.write(self.ranks), deleted.write(self.ranks)]
-        if columns:
-            members = [stamps.write(self.ranks) for stamps in columns]
-            children.append(pa.StructArray.from_arrays(members, names=self.names))
-        return pa.StructArray.from_arrays(children, names=["live", "deleted", "columns"][: len(children)])
 
     def _client_arrays(self) -> list[pa.Array]:
         stamps = [_column(self.deletes, "_deleted")]
@@ -171,11 +166,7 @@ def _whole(table: pa.Table) -> pa.Table:
 
 def _column(table: pa.Table, name: str) -> pa.Array:
     column = table[name]
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column.type)])
-
-
-def _empty(kind: pa.DataType) -> pa.Array:
-    return pa.array([], kind)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def fold_early(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,23 +60,27 @@ class RangeInput:
     deletes: pa.Table
 
 
-class RangeJob(Protocol):
+class RangeJob:
     """The work on a range; picklable, because it may run in another process."""
 
-    @property
-    def needs_originals(self) -> bool:
-        """Whether deltas must have `ORIGINAL_COLUMNS`."""
-
-    @property
-    def every_range(self) -> bool:
-        """Whether ranges without new deltas are processed too."""
-
-    @property
-    def checks_ids(self) -> bool:
-        """Whether delta ids are recomputed and checked."""
+    needs_originals = False  # whether deltas must have `ORIGINAL_COLUMNS`
+    every_range = False  # whether ranges without new deltas are processed too
+    checks_ids = False  # whether delta ids are recomputed and checked
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Process one range; the results are small records of plain data."""
+        raise NotImplementedError
+
+
+class KeepRows(RangeJob):
+    """The job that returns the folded rows of every range, in memory."""
+
+    every_range = True
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Fold a range."""
+        folded = fold_range(plan, given)
+        return [{"rows": folded.base, "deletes": folded.deletes}]
 
 
 def split_work(
@@ -100,18 +104,21 @@ def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[pa.Tab
     """The stamped deltas of a unit of reading within the plan's timestamps, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
     schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
-    for batch in _batches(plan, work, schema):
+    if work.path.endswith(".json"):
+        name = work.path.removeprefix(relative(plan.table, "envelopes") + "/")
+        taken = read_taken(plan.lake, plan.table, name, plan.ever, plan.horizon)
+        batches: Iterable[pa.Table] = [conform(taken, schema, work.path)]
+    else:
+        batches = read_batches(plan.lake, work.path, schema, work.row_groups)
+    for batch in batches:
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
         kept = _within_timestamps(plan, batch)
-        yield _with_originals(_stamp(plan, kept, work.path), kept, job.needs_originals)
-
-
-def _batches(plan: FoldPlan, work: DeltaWork, schema: pa.Schema) -> Iterable[pa.Table]:
-    if not work.path.endswith(".json"):
-        return read_batches(plan.lake, work.path, schema, work.row_groups)
-    name = work.path.removeprefix(relative(plan.table, "envelopes") + "/")
-    return [conform(read_taken(plan.lake, plan.table, name, plan.ever, plan.horizon), schema, work.path)]
+        try:
+            stamped = stamp_deltas(kept, plan.columns)
+        except LakeError as error:
+            raise LakeError(f"{work.path}: {error.message}", code=error.code, path=work.path) from error
+        yield _with_originals(stamped, kept, job.needs_originals)
 
 
 def _joined(plan: FoldPlan, pieces: Sequence[pa.Table], job: RangeJob) -> pa.Table:
@@ -141,7 +148,8 @@ def split_by_range(stamped: pa.Table, lower_bounds: Sequence[str]) -> list[tuple
 
 def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[pa.Table], originals: bool = False) -> RangeInput:
     """A range with its deltas and the rows of its files."""
-    deltas = pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
+    empty = _with_originals(stamped_schema(plan.columns).empty_table(), delta_file_schema(()).empty_table(), originals)
+    deltas = pa.concat_tables(pieces) if pieces else empty
     base = load_part(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
     deletes = load_part(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
     return RangeInput(key_range, deltas, base, deletes)
@@ -159,26 +167,12 @@ def load_part(
 ) -> pa.Table:
     """The rows of some of a table's files that are inside a range."""
     tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
-    if not tables:
-        return schema.empty_table()
-    return _inside(pa.concat_tables(tables), key_range)
-
-
-def _inside(table: pa.Table, key_range: KeyRange) -> pa.Table:
-    if not key_range.is_piece:
-        return table
-    if key_range.low is not None:
+    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    if key_range.is_piece and key_range.low is not None:
         table = table.filter(pc.greater_equal(table[ROW_ID], key_range.low))
-    if key_range.high is not None:
+    if key_range.is_piece and key_range.high is not None:
         table = table.filter(pc.less(table[ROW_ID], key_range.high))
     return table
-
-
-def _stamp(plan: FoldPlan, rows: pa.Table, path: str) -> pa.Table:
-    try:
-        return stamp_deltas(rows, plan.columns)
-    except LakeError as error:
-        raise LakeError(f"{path}: {error.message}", code=error.code, path=path) from error
 
 
 def _within_timestamps(plan: FoldPlan, batch: pa.Table) -> pa.Table:
@@ -196,11 +190,6 @@ def _with_originals(stamped: pa.Table, batch: pa.Table, originals: bool) -> pa.T
     return stamped
 
 
-def _empty_deltas(plan: FoldPlan, originals: bool) -> pa.Table:
-    empty = stamped_schema(plan.columns).empty_table()
-    return _with_originals(empty, delta_file_schema(()).empty_table(), originals)
-
-
 # The local scheduler: the kernels on threads of this machine, deltas beyond the memory limit on disk.
 
 
@@ -210,6 +199,10 @@ def run_locally(
     """Run a job over every range of a plan; its results in the order of the ranges."""
     tracker = tracker or no_progress()
     threads = max(1, min(os.cpu_count() or 1, 8))
+
+    def run_range(key_range: KeyRange) -> list[Result]:
+        return job(plan, load_range(plan, key_range, store.take(key_range.index), job.needs_originals))
+
     with Workspace() as workspace, ThreadPoolExecutor(threads) as pool:
         store = _Store(workspace, memory_bytes, ArrowCodec())
         _read(plan, job, store, pool, tracker)
@@ -218,7 +211,7 @@ def run_locally(
             # As many ranges at a time as there are threads, so that memory stays bounded.
             for start in range(0, len(wanted), threads):
                 some = wanted[start : start + threads]
-                for results in pool.map(lambda each: _run_range(plan, job, store, each), some):
+                for results in pool.map(run_range, some):
                     tracker.advance()
                     yield from results
 
@@ -234,11 +227,6 @@ def _read(plan: FoldPlan, job: RangeJob, store: _Store, pool: ThreadPoolExecutor
                 for index, piece in pieces:
                     store.add(index, piece)
                 tracker.advance(one.rows)
-
-
-def _run_range(plan: FoldPlan, job: RangeJob, store: _Store, key_range: KeyRange) -> list[Result]:
-    pieces = store.take(key_range.index)
-    return job(plan, load_range(plan, key_range, pieces, job.needs_originals))
 
 
 # Delta ids of many rows: the hash input is assembled column by column, only the hashing is row by row.
@@ -258,7 +246,10 @@ def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa
         f',"table":{string_text(table)}}}',
         "",
     )
-    return pa.array(_hex_digests(texts), pa.string())
+    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
+    data = memoryview(texts.buffers()[2] or b"")
+    sha256 = hashlib.sha256
+    return pa.array([sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)], pa.string())
 
 
 def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
@@ -306,10 +297,3 @@ def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array,
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     return pa.concat_arrays(pieces).take(pa.array(back))
-
-
-def _hex_digests(texts: pa.Array) -> list[str]:
-    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
-    data = memoryview(texts.buffers()[2] or b"")
-    sha256 = hashlib.sha256
-    return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]

@@ -12,7 +12,7 @@ from driftline.deltas import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine, WriteSnapshot, collect_changes, compact
 from driftline.lake._fold.local import run_locally
-from driftline.lake._fold.plan import FoldPlan, new_files, plan_fold, usable_snapshot
+from driftline.lake._fold.plan import new_files, plan_fold, usable_snapshot
 from driftline.lake._store.envelopes import envelope_paths, maker_of, origin_of
 from driftline.lake._store.flush import count_set_aside, count_waiting, envelope_transaction, log_transaction
 from driftline.lake._store.lake import Lake, Part, relative
@@ -144,30 +144,19 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     Snapshots younger than that, and always the newest, stay readable.
     """
     lake.table_name(table)
-    base_versions, deletes_versions = _kept_versions(lake, table, hours)
-    kept: dict[Part, list[int]] = {"base": base_versions, "deletes": deletes_versions, "archive": [], "state": []}
+    cutoff = datetime.now(UTC) - timedelta(hours=hours)
+    kept: dict[Part, list[int]] = {"base": [], "deletes": [], "archive": [], "state": []}
+    base_table = load(lake, table, "base")
+    if base_table is not None:
+        kept["base"] = sorted({*base_table.versions_since(cutoff.timestamp() * 1000), base_table.version()})
+        pins = [pins_of(load(lake, table, "base", version)) for version in kept["base"]]
+        kept["deletes"] = sorted({pin[1] for pin in pins if pin is not None})
     kept["deltas"] = sorted(last_versions(lake, table).values())  # earlier generations stay readable
     gone: list[str] = []
     for part, versions in kept.items():
         delta_table = load(lake, table, part)
         if delta_table is not None:
             gone += [relative(table, part, path) for path in delta_table.vacuum(versions, hours, dry_run)]
-    return sorted(gone + _flushed_envelopes(lake, table, hours, dry_run))
-
-
-def _kept_versions(lake: Lake, table: str, hours: int) -> tuple[list[int], list[int]]:
-    base_table = load(lake, table, "base")
-    if base_table is None:
-        return [], []
-    cutoff = (datetime.now(UTC) - timedelta(hours=hours)).timestamp() * 1000
-    base_versions = sorted({*base_table.versions_since(cutoff), base_table.version()})
-    pins = [pins_of(load(lake, table, "base", version)) for version in base_versions]
-    return base_versions, sorted({pin[1] for pin in pins if pin is not None})
-
-
-def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> list[str]:
-    cutoff = datetime.now(UTC) - timedelta(hours=hours)
-    gone = []
     names = envelope_paths(lake, table)
     deltas_table = load(lake, table, "deltas") if names else None
     for name in names:
@@ -177,7 +166,7 @@ def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> lis
             gone.append(path)
             if not dry_run:
                 lake.files().delete_file(path)
-    return gone
+    return sorted(gone)
 
 
 def _is_needless(deltas_table: StoredTable | None, name: str) -> bool:
@@ -223,15 +212,13 @@ def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Trac
     files = collect_changes(plan, engine(plan, job, tracker)).base
     details = {"operation": "archive", "horizon": str(horizon)}
     commit = Commit(files, (), {ARCHIVED_BEFORE: horizon}, details, overwrite=True)
-    retried(lambda: _try_archive(plan, commit), f"archiving {table}")
-
-
-def _try_archive(plan: FoldPlan, commit: Commit) -> bool:
     schema = base_file_schema(plan.columns)
-    archive = load(plan.lake, plan.table, "archive")
-    if archive is None:
-        return create(plan.lake, plan.table, "archive", schema, commit)
-    return archive.append(commit, schema)
+
+    def attempt() -> bool:
+        archive = load(lake, table, "archive")
+        return create(lake, table, "archive", schema, commit) if archive is None else archive.append(commit, schema)
+
+    retried(attempt, f"archiving {table}")
 
 
 def _set_property(lake: Lake, table: str, name: str, value: int) -> None:

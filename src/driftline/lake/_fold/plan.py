@@ -113,7 +113,13 @@ def plan_fold(
     new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer has that version: fold in full
         snapshot, new = None, deltas_table.files()
-    deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
+    kept = [
+        file
+        for file in new
+        if (as_of is None or file.min_hlc is None or file.min_hlc <= as_of)
+        and (horizon is None or file.max_hlc is None or file.max_hlc >= horizon)
+    ]
+    deltas = tuple(sorted(kept, key=lambda file: file.path))
     archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
     plan = FoldPlan(
         lake,
@@ -210,28 +216,17 @@ def new_files(
     return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]
 
 
-def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:
-    if as_of is not None and file.min_hlc is not None and file.min_hlc > as_of:
-        return False
-    return not (horizon is not None and file.max_hlc is not None and file.max_hlc < horizon)
-
-
 def _sample(plan: FoldPlan) -> list[str]:
-    enveloped = [row_id for each in plan.envelopes for row_id in each.row_ids]
-    sampled = sample_row_ids(plan.lake, plan.table, plan.deltas)
-    return sorted([*sampled, *enveloped[:: -(-len(enveloped) // _SAMPLED_IDS) or 1]], key=lambda text: text.encode())
-
-
-def sample_row_ids(lake: Lake, table: str, files: Sequence[DataFile]) -> list[str]:
-    """Some row ids of delta files, sorted: a sample of bounded size."""
-    chosen = files[:: max(1, -(-len(files) // _SAMPLED_GROUPS))]
+    """Some row ids of the deltas, sorted: a sample of bounded size."""
+    chosen = plan.deltas[:: max(1, -(-len(plan.deltas) // _SAMPLED_GROUPS))]
     groups_per_file = max(1, _SAMPLED_GROUPS // max(1, len(chosen)))
-    ids: list[str] = []
+    enveloped = [row_id for each in plan.envelopes for row_id in each.row_ids]
+    ids = enveloped[:: -(-len(enveloped) // _SAMPLED_IDS) or 1]
     for file in chosen:
-        path = relative(table, "deltas", file.path)
-        groups = range(len(row_group_sizes(lake, path)))
+        path = relative(plan.table, "deltas", file.path)
+        groups = range(len(row_group_sizes(plan.lake, path)))
         picked = list(groups)[:: max(1, -(-len(groups) // groups_per_file))]
-        for batch in read_batches(lake, path, _ROW_ID_ONLY, picked):
+        for batch in read_batches(plan.lake, path, _ROW_ID_ONLY, picked):
             step = max(1, -(-batch.num_rows // _SAMPLED_IDS))
             ids += batch[ROW_ID].take(pa.array(range(0, batch.num_rows, step))).to_pylist()
     return sorted(ids, key=lambda text: text.encode())
@@ -298,9 +293,8 @@ def make_ranges(
     ranges: list[KeyRange] = []
     for group in groups:
         ranges += _cut(group, sample, weight, rows_per_range)
-    return tuple(
-        replace(each, index=index, deltas=round(_sampled(each, sample) * weight)) for index, each in enumerate(ranges)
-    )
+    counts = [stop - start for start, stop in (_positions(each, sample) for each in ranges)]
+    return tuple(replace(each, index=index, deltas=round(counts[index] * weight)) for index, each in enumerate(ranges))
 
 
 def lower_bounds(ranges: Sequence[KeyRange]) -> list[str]:
@@ -330,7 +324,9 @@ def _group_files(
     for (low, high), is_base, file in entries:
         if not groups or (low > groups[-1].high and groups[-1].bytes + file.size > small_file_bytes):
             groups.append(_Group(low, high))
-        groups[-1].take_in(file, high, is_base)
+        group = groups[-1]
+        group.high, group.bytes = max(group.high, high), group.bytes + file.size
+        (group.base if is_base else group.deletes).append(file)
     if not groups:
         return [KeyRange(0, None, None)]
     lows: list[str | None] = [None, *(group.low for group in groups[1:])]
@@ -349,21 +345,11 @@ class _Group:
     base: list[DataFile] = field(default_factory=list)
     deletes: list[DataFile] = field(default_factory=list)
 
-    def take_in(self, file: DataFile, high: str, is_base: bool) -> None:
-        self.high = max(self.high, high)
-        self.bytes += file.size
-        (self.base if is_base else self.deletes).append(file)
-
 
 def _positions(group: KeyRange, sample: Sequence[str]) -> tuple[int, int]:
     start = 0 if group.low is None else bisect_left(sample, group.low)
     stop = len(sample) if group.high is None else bisect_left(sample, group.high)
     return start, stop
-
-
-def _sampled(group: KeyRange, sample: Sequence[str]) -> int:
-    start, stop = _positions(group, sample)
-    return stop - start
 
 
 def _cut(group: KeyRange, sample: Sequence[str], weight: float, rows_per_range: int) -> list[KeyRange]:

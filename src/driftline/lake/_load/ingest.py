@@ -53,7 +53,7 @@ from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile, read_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, refused_before, registered, required_table, too_old
-from driftline.lake._store.tables import Commit, StoredTable, loaded, retried, transaction_version
+from driftline.lake._store.tables import Commit, loaded, retried, transaction_version
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _NUMBERS = (int, float, Decimal)
@@ -232,23 +232,19 @@ def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> lis
     files = [entry.file for entry in entries if entry.file is not None]
     crossing = [file for file in files if any(_overlap(file, other) for other in files if other is not file)]
     repeated = repeated_rows(plan.lake, table, crossing)
-    return [
-        each
-        for entry in entries
-        for each in (
-            [entry]
-            if entry.file is None or entry.file.path not in repeated
-            else _without_rows(plan, table, entry.file, repeated[entry.file.path])
-        )
-    ]
-
-
-def _without_rows(plan: IngestPlan, table: str, file: DataFile, rows: Sequence[int]) -> list[IngestedFile]:
-    columns, gone = plan.columns[table], set(rows)
-    held = read_file(plan.lake, relative(table, "deltas", file.path), delta_file_schema(columns))
-    kept = [delta for row, delta in enumerate(decode_deltas(held, table, columns)) if row not in gone]
-    written = write_delta_files(plan.lake, table, kept, plan.gateway_id, columns)
-    return [IngestedFile(table, None, 0, len(gone)), *(IngestedFile(table, each, each.rows) for each in written)]
+    columns = plan.columns[table]
+    found: list[IngestedFile] = []
+    for entry in entries:
+        gone = repeated.get(entry.file.path) if entry.file else None
+        if entry.file is None or gone is None:
+            found.append(entry)
+            continue
+        held = read_file(plan.lake, relative(table, "deltas", entry.file.path), delta_file_schema(columns))
+        kept = [delta for row, delta in enumerate(decode_deltas(held, table, columns)) if row not in gone]
+        written = write_delta_files(plan.lake, table, kept, plan.gateway_id, columns)
+        found.append(IngestedFile(table, None, 0, len(gone)))
+        found += [IngestedFile(table, each, each.rows) for each in written]
+    return found
 
 
 def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> FlushResult:
@@ -265,8 +261,12 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
         if done_before or transaction_version(deltas_table, application) is not None:
             done_before = True
             return True
-        if table in plan.holdings:
-            _check_arrivals(plan, table, deltas_table, adds)
+        before = {file.path for file in plan.holdings[table].files} if table in plan.holdings else None
+        for file in deltas_table.files() if before is not None else ():
+            # A file that was added since the lookup of ids may contain some of them.
+            if file.path not in (before or ()) and any(_overlap(file, add) for add in adds):
+                message = f"{table} took other deltas of the same time meanwhile: run it again"
+                raise LakeError(message, code="commit_conflict")
         if refused_before(deltas_table) != plan.refused.get(table):
             raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
         details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
@@ -277,16 +277,6 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
     if done_before:
         return FlushResult(table, 0, (), "parquet", known + count)
     return FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
-
-
-def _check_arrivals(plan: IngestPlan, table: str, deltas_table: StoredTable, adds: Sequence[DataFile]) -> None:
-    """Refuse the commit where files that were added since the lookup of ids may contain some of them."""
-    before = {file.path for file in plan.holdings[table].files}
-    for file in deltas_table.files():
-        if file.path not in before and any(_overlap(file, add) for add in adds):
-            raise LakeError(
-                f"{table} took other deltas of the same time meanwhile: run it again", code="commit_conflict"
-            )
 
 
 def _overlap(one: DataFile, other: DataFile) -> bool:

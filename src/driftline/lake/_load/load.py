@@ -11,8 +11,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,11 +37,10 @@ from driftline.deltas import Clock, ColumnSchema, TableSchema, Types, check_tabl
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold
-from driftline.lake._fold.local import RangeInput, Result, delta_ids, run_locally
+from driftline.lake._fold.local import RangeInput, RangeJob, Result, delta_ids, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold, with_staged
 from driftline.lake._load.ingest import (
     Extraction,
-    IngestedFile,
     IngestPlan,
     Scheduler,
     Survey,
@@ -71,6 +69,7 @@ DEFAULT_GATEWAY = "extract"
 REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
 
 _LISTED = 3  # row ids of each range that a comparison names
+_DOUBLES = ("number", "json")  # kinds of columns with doubles
 
 Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 Bools = npt.NDArray[np.bool_]
@@ -158,7 +157,10 @@ def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) 
         return known
     start = known.start if known else wanted.start(ledger)
     window = Window(wanted.label, start, known.last if known else start - 1, content, job.by)
-    return _load(job, ledger, window, events, _follows_directly(job, ledger, wanted, window))
+    # The difference is enough where the lake's state before a new window is the snapshot that it starts from.
+    before = None if known is not None or wanted.before is None else ledger.before(start)
+    follows = before is not None and ledger.holds(before.label, job.content(wanted.before or ""))
+    return _load(job, ledger, window, events, follows)
 
 
 def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
@@ -199,12 +201,6 @@ def positions_digest(positions: ReadOffsets) -> str:
     return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
 
-def count_differences(job: LoadJob, events: SnapshotEvents, timestamp: int) -> tuple[int, list[str]]:
-    """The number of rows in which a snapshot and the lake's state before a timestamp differ, and some of their ids."""
-    results = _Comparison(job, events.whole(), timestamp).run(writes=False)
-    return sum(each["rows"] for each in results), [row_id for each in results for row_id in each["listed"]]
-
-
 def reload(job: LoadJob, events: SnapshotEvents) -> int:
     """Start a new generation of the table, empty, with the columns of this snapshot; its number."""
     schema = table_schema(job, events.whole(), known=None)
@@ -227,14 +223,6 @@ def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> T
     return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
 
 
-def _follows_directly(job: LoadJob, ledger: LoadHistory, wanted: WantedSnapshot, window: Window) -> bool:
-    """Whether the lake's state before a new window is the snapshot that the difference starts from."""
-    if ledger.find(wanted.label) is not None or wanted.before is None:
-        return False
-    before = ledger.before(window.start)
-    return before is not None and ledger.holds(before.label, job.content(wanted.before))
-
-
 def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
     first = window.last + 1
     difference = events.difference() if by_difference else None
@@ -244,8 +232,12 @@ def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEve
         if difference is not None or not (ledger.windows or ledger.others or ledger.changes):
             files, last = _ingest(job, source, first)
         else:
-            files, last = _Comparison(job, source, first).write(), first
-    return _commit(job, ledger, replace(window, last=last), files)
+            files, last = [DataFile(*each["file"]) for each in _compare(job, source, first, writes=True)], first
+    after = ledger.with_window(replace(window, last=last, deltas=sum(file.rows for file in files)))
+    _append(job, ledger, after, files, window.label)
+    done = after.find(window.label)
+    assert done is not None
+    return done
 
 
 def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
@@ -291,39 +283,33 @@ def _explaining_types(job: LoadJob) -> Any:
         raise LakeError(words, code=error.code, table=job.table) from error
 
 
-def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile], int]:
+def _ingest(
+    job: LoadJob, events: Location, first: int, phase: str = "deltas", *, same_timestamp: bool = False
+) -> tuple[list[DataFile], int]:
     """Turn events into deltas with rising timestamps; the files, and the last timestamp."""
     work, count = numbered(line_ranges(events))
-    plan = _ingest_plan(job, first)
-    with job.tracker.phase("deltas", total=count, unit="rows"):
-        files = [file.file for file in _tracked(job, job.schedulers.ingest(plan, work)) if file.file]
+    plan = _ingest_plan(job, first, same_timestamp)
+    files: list[DataFile] = []
+    with job.tracker.phase(phase, total=count, unit="rows"):
+        for each in job.schedulers.ingest(plan, work):
+            job.tracker.advance(each.deltas)
+            files += [each.file] if each.file else []
     return files, first + max(0, count - 1)
 
 
-def _ingest_plan(job: LoadJob, first: int, *, same_timestamp: bool = False) -> IngestPlan:
+def _ingest_plan(job: LoadJob, first: int, same_timestamp: bool) -> IngestPlan:
     schema = registered(job.lake, job.table)
     assert schema is not None
     exact = {column.name: column.type for column in schema.columns if column.is_exact}
     types = {} if job.is_typed else {**job.types, **exact}
     nulls = () if job.is_typed else job.nulls
     reading = partial(typed_event, types=types, nulls=nulls) if types or nulls else None
-    how = Extraction(job.table, job.client_id, first, schema, reading, _doubles(job, schema), same_timestamp)
+    # Columns whose numbers must survive as doubles, as floats of the source do; True: the source has decimals.
+    columns = [] if job.is_text or job.is_typed else [each.name for each in schema.columns if each.kind in _DOUBLES]
+    declared = {name: job.source_types.get(name) for name in columns}
+    doubles = {name: decimal_scale(kind) is not None for name, kind in declared.items() if kind != "number"}
+    how = Extraction(job.table, job.client_id, first, schema, reading, doubles, same_timestamp)
     return plan_ingest(job.lake, [job.table], job.by, how)
-
-
-def _doubles(job: LoadJob, schema: TableSchema) -> dict[str, bool]:
-    """Columns whose numbers must survive as doubles, as floats of the source do; True: the source has decimals."""
-    if job.is_text or job.is_typed:
-        return {}
-    columns = [column for column in schema.columns if column.kind in ("number", "json")]
-    declared = {column.name: job.source_types.get(column.name) for column in columns}
-    return {name: decimal_scale(kind) is not None for name, kind in declared.items() if kind != "number"}
-
-
-def _tracked(job: LoadJob, files: Iterable[IngestedFile]) -> Iterable[IngestedFile]:
-    for file in files:
-        job.tracker.advance(file.deltas)
-        yield file
 
 
 def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], int]:
@@ -336,45 +322,21 @@ def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], 
     return work, max(0, before - 1)
 
 
-class _Comparison:
+def _compare(job: LoadJob, events: Location, timestamp: int, *, writes: bool) -> list[Result]:
     """A complete snapshot and the lake's state before a timestamp: staged, compared where folds run, unstaged."""
-
-    def __init__(self, job: LoadJob, events: Location, timestamp: int) -> None:
-        self.job, self.events, self.timestamp = job, events, timestamp
-
-    def write(self) -> list[DataFile]:
-        """The files with the differences, not committed yet."""
-        return [DataFile(*each["file"]) for each in self.run(writes=True)]
-
-    def run(self, *, writes: bool) -> list[JsonObject]:
-        """Compare range by range."""
-        job = self.job
-        work, count = numbered(line_ranges(self.events))
-        staged: list[DataFile] = []
-        try:
-            with job.tracker.phase("staging", total=count, unit="rows"):
-                plan = _ingest_plan(job, self.timestamp, same_timestamp=True)
-                staged += [file.file for file in _tracked(job, job.schedulers.ingest(plan, work)) if file.file]
-            folds = with_staged(plan_fold(job.lake, job.table, as_of=self.timestamp - 1), staged, self.timestamp)
-            task = CompareStaged(self.timestamp, job.client_id, job.by, writes)
-            return list(job.schedulers.fold(folds, task, job.tracker))
-        finally:
-            for file in staged:
-                with contextlib.suppress(OSError):
-                    job.lake.files().delete_file(relative(job.table, "deltas", file.path))
-
-
-def _commit(job: LoadJob, ledger: LoadHistory, window: Window, files: Sequence[DataFile]) -> Window:
-    """One commit with the deltas and the load history, unless another load or writer was faster."""
-    count = sum(file.rows for file in files)
-    after = ledger.with_window(replace(window, deltas=count))
-    _append(job, ledger, after, files, window.label)
-    done = after.find(window.label)
-    assert done is not None
-    return done
+    staged: list[DataFile] = []
+    try:
+        staged += _ingest(job, events, timestamp, "staging", same_timestamp=True)[0]
+        folds = with_staged(plan_fold(job.lake, job.table, as_of=timestamp - 1), staged, timestamp)
+        return list(job.schedulers.fold(folds, CompareStaged(timestamp, job.client_id, job.by, writes), job.tracker))
+    finally:
+        for file in staged:
+            with contextlib.suppress(OSError):
+                job.lake.files().delete_file(relative(job.table, "deltas", file.path))
 
 
 def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequence[DataFile], label: str) -> int:
+    """One commit with the deltas and the load history, unless another load or writer was faster."""
     count = sum(file.rows for file in files)
     details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
 
@@ -395,16 +357,16 @@ def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequen
 
 
 @dataclass(frozen=True)
-class CompareStaged:
+class CompareStaged(RangeJob):
     """The job: deltas at `timestamp` are the snapshot, those before it the lake; `writes` is False to only count."""
+
+    needs_originals = True  # so that no early fold mixes the two states
+    every_range = True
 
     timestamp: int
     client_id: str
     gateway_id: str
     writes: bool = True
-    needs_originals: bool = True  # so that no early fold mixes the two states
-    every_range: bool = True
-    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Compare one range; the result names the file with its differences."""
@@ -439,10 +401,14 @@ def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Tabl
     ids, wanted_ids = one_array(there[ROW_ID]), one_array(wanted[ROW_ID])
     positions = pc.index_in(wanted_ids, value_set=ids)
     differs = _differing_cells(columns, there, wanted, positions)
-    kept = np.flatnonzero(differs.any(axis=1) | _nulls(positions))
-    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], _nulls(positions)[kept])
+    is_new = _bools(pc.is_null(positions))
+    kept = np.flatnonzero(differs.any(axis=1) | is_new)
+    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], is_new[kept])
     gone = ids.filter(pc.invert(pc.is_in(ids, value_set=wanted_ids)))
-    return pa.concat_tables([changed, _removed(columns, gone)]).sort_by(ROW_ID)
+    fields, nothing = delta_file_schema(columns), np.zeros((len(gone), len(columns)), dtype=bool)
+    values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escape_columns(columns)}
+    removed = _table(columns, pa.repeat("DELETE", len(gone)), gone, nothing, values)
+    return pa.concat_tables([changed, removed]).sort_by(ROW_ID)
 
 
 def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
@@ -467,37 +433,21 @@ def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_ne
         column = one_array(rows[name])
         values[name] = pc.if_else(pa.array(sets[:, number]), column, pa.scalar(None, column.type))
     ops = pc.if_else(pa.array(is_new), "INSERT", "UPDATE")
-    return _table(columns, ops, one_array(rows[ROW_ID]), _named(columns, sets), values)
+    return _table(columns, ops, one_array(rows[ROW_ID]), sets, values)
 
 
-def _removed(columns: Sequence[ColumnSchema], gone: pa.Table) -> pa.Table:
-    nothing = np.zeros((len(gone), len(columns)), dtype=bool)
-    fields = delta_file_schema(columns)
-    values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escape_columns(columns)}
-    return _table(columns, pa.repeat("DELETE", len(gone)), gone, _named(columns, nothing), values)
-
-
-def _table(
-    columns: Sequence[ColumnSchema], ops: pa.Array, ids: pa.Array, named: pa.Array, values: JsonObject
-) -> pa.Table:
+def _table(columns: Sequence[ColumnSchema], ops: pa.Array, ids: pa.Array, sets: Bools, values: JsonObject) -> pa.Table:
+    """Rows of changes, each with a list of the names of the columns that it sets."""
+    names = pa.array([column.name for column in columns], pa.string())
+    offsets = np.zeros(len(sets) + 1, dtype=np.int32)
+    np.cumsum(sets.sum(axis=1), out=offsets[1:])
+    named = pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(sets)[1])))
     arrays = {"_op": ops, ROW_ID: ids, "_columns": named, **values}
     schema = delta_file_schema(columns)
     return pa.Table.from_arrays(
         [arrays[name] for name in schema.names if name in arrays],
         schema=pa.schema([field for field in schema if field.name in arrays]),
     )
-
-
-def _named(columns: Sequence[ColumnSchema], sets: Bools) -> pa.Array:
-    """The names of the columns that each row sets, as a list for each."""
-    names = pa.array([column.name for column in columns], pa.string())
-    offsets = np.zeros(len(sets) + 1, dtype=np.int32)
-    np.cumsum(sets.sum(axis=1), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(sets)[1])))
-
-
-def _nulls(array: pa.Array) -> Bools:
-    return _bools(pc.is_null(array))
 
 
 def _bools(array: pa.Array) -> Bools:
@@ -540,7 +490,12 @@ def extract_snapshots(
     """Diff two snapshots and append the deltas that lead from A to B; the lake must have A, or load it first."""
     check_table_name(table)
     options = check_options(key_columns=tuple(key), header_mode=header_mode)
-    with _event_folder(lake, table) as folder:
+    parent = None  # of the events: in a local lake, where Spark's tasks see them, else of this machine
+    if lake.is_local:
+        lake.make_directory(relative(table, "extracts"))
+        parent = Path(lake.root, relative(table, "extracts"))
+    with tempfile.TemporaryDirectory(prefix=".events-", dir=parent) as made:
+        folder = Path(made)
         sides = [_as_file(side, folder) for side in (a, b)]
         diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or no_progress())
         known = registered(lake, table)
@@ -565,60 +520,39 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
     ledger = load_history(job.lake, job.table)
     fingerprints = [fingerprint(side) for side in (diffs.a, diffs.b)]
     base, goal = map(job.content, fingerprints)
-    if not _is_now(ledger, base):
-        done = _earlier(ledger, base, goal)
-        if done is not None:
-            return ExtractResult(job.table, 0, done.start, True)
+    newest = ledger.newest
+    is_now = newest is not None and not ledger.others and ledger.holds(newest.label, base)
+    for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
+        if not is_now and (before.content, window.content) == (base, goal):
+            return ExtractResult(job.table, 0, window.start, True)
     timestamp = _first_timestamp(job, start)
-    loaded = None
-    if not _is_now(ledger, base):
-        loaded = _load_base(job, diffs, fingerprints[0], timestamp, load_base)
+    loaded = None if is_now else _load_base(job, diffs, fingerprints[0], timestamp, load_base)
     wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
     window = load_snapshot(job, wanted, diffs)
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
-
-
-def _is_now(ledger: LoadHistory, content: str) -> bool:
-    newest = ledger.newest
-    return newest is not None and not ledger.others and ledger.holds(newest.label, content)
-
-
-def _earlier(ledger: LoadHistory, base: str, goal: str) -> Window | None:
-    """The earlier load that led from A to B, or None."""
-    for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
-        if (before.content, window.content) == (base, goal):
-            return window
-    return None
 
 
 def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
     """Make sure that the lake has A: load it, or raise with what differs."""
     label = f"a@{load_history(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
-    count, some = _differences(job, diffs, source, timestamp)
+    count, difference = 0, "it holds nothing yet"
+    if greatest_hlc(job.lake, job.table) > 0:
+        results = _compare(job, source.whole(), timestamp, writes=False)
+        count, some = sum(each["rows"] for each in results), [row for each in results for row in each["listed"]]
+        difference = f"{count:,} rows differ, as {', '.join(map(repr, some[:3]))}"
+    else:
+        count = diffs.base_rows()
     if count and not load_base:
-        named = ", ".join(map(repr, some[:3]))
-        raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
+        raise LakeError(
+            f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to "
+            "B: give the version that was loaded last, or load A first with --load-base",
+            code="base_mismatch",
+            table=job.table,
+        )
     # A base that is there already needs no timestamp: B starts at the requested one.
     start = timestamp if count else timestamp - 1
     return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)
-
-
-def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, timestamp: int) -> tuple[int, list[str]]:
-    return count_differences(job, source, timestamp) if _holds_rows(job) else (diffs.base_rows(), [])
-
-
-def _holds_rows(job: LoadJob) -> bool:
-    return greatest_hlc(job.lake, job.table) > 0
-
-
-def _mismatch(job: LoadJob, difference: str) -> LakeError:
-    return LakeError(
-        f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to B: "
-        "give the version that was loaded last, or load A first with --load-base",
-        code="base_mismatch",
-        table=job.table,
-    )
 
 
 def _first_timestamp(job: LoadJob, requested: int | None) -> int:
@@ -699,14 +633,3 @@ def _as_file(side: StrPath, folder: Path) -> str:
     with open(target, "wb") as out:
         shutil.copyfileobj(cast(Any, sys.stdin.buffer), out)
     return str(target)
-
-
-@contextmanager
-def _event_folder(lake: Lake, table: str) -> Iterator[Path]:
-    """A temporary folder for the events: in a local lake, where Spark's tasks see it, else of this machine."""
-    parent = None
-    if lake.is_local:
-        lake.make_directory(relative(table, "extracts"))
-        parent = Path(lake.root, relative(table, "extracts"))
-    with tempfile.TemporaryDirectory(prefix=".events-", dir=parent) as folder:
-        yield Path(folder)

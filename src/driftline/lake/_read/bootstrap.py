@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ import pyarrow.compute as pc
 from driftline.core import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema, RowMerge, Stamp, fold_to_plain
 from driftline.errors import LakeError
-from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
-from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._fold.local import KeepRows, Result, run_locally
+from driftline.lake._fold.plan import plan_fold
 from driftline.lake._store.lake import Lake
 from driftline.lake._store.rows import READERS, ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake._store.schemas import schema_of
@@ -31,21 +30,6 @@ JOINED = "_joined"  # a row that does not fit the table's columns, as JSON
 _SIGN = 1 << 63
 
 
-@dataclass(frozen=True)
-class KeepRows:
-    """The job that returns live and deleted rows of every range, in memory."""
-
-    needs_originals: bool = False
-    every_range: bool = True
-    checks_ids: bool = False
-
-    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Fold a range; a deleted row has no values and no stamp of its life."""
-        folded = fold_range(plan, given)
-        dead = _as_rows(folded.deletes, base_file_schema(plan.columns))
-        return [{"rows": pa.concat_tables([folded.base, dead]).sort_by(ROW_ID)}]
-
-
 def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
     """Write a table's rows at a version of its deltas, joined with further folds; `version` -1: there are no others."""
     columns, ranges = _folded(lake, table, version)
@@ -53,10 +37,12 @@ def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge
     left = dict(more)
     with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for rows in ranges:
-            last = rows[ROW_ID][-1].as_py() if rows.num_rows else None
-            here = {row_id: left.pop(row_id) for row_id in _up_to(left, last)}
+            last = rows[ROW_ID][-1].as_py().encode() if rows.num_rows else b""
+            here = {row_id: left.pop(row_id) for row_id in list(left) if row_id.encode() <= last}
             writer.write_table(_joined(rows, here, table, columns, schema), max_chunksize=10_000)
-        writer.write_table(_joined(_no_rows(columns), left, table, columns, schema), max_chunksize=10_000)
+        writer.write_table(
+            _joined(base_file_schema(columns).empty_table(), left, table, columns, schema), max_chunksize=10_000
+        )
 
 
 def folded_rows(lake: Lake, table: str, version: int) -> Iterator[tuple[str, RowMerge]]:
@@ -125,24 +111,24 @@ def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, .
     if schema_of(load(lake, table, "deltas", version)) is None:
         return (), iter(())
     plan = plan_fold(lake, table, deltas_version=version, envelopes=False)
-    return plan.columns, (result["rows"] for result in run_locally(plan, KeepRows()))
+    return plan.columns, (_with_dead(result, plan.columns) for result in run_locally(plan, KeepRows()))
 
 
-def _as_rows(deletes: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Tombstones in the schema of base rows."""
-    count = deletes.num_rows
-    stamps_type = schema.field(STAMPS).type
+def _with_dead(folded: Result, columns: Sequence[ColumnSchema]) -> pa.Table:
+    """Live and deleted rows; a deleted row has no values and no stamp of its life."""
+    deletes = folded["deletes"]
+    dead = {ROW_ID: deletes[ROW_ID], "deleted": deletes["_deleted"].combine_chunks()}
+    return pa.concat_tables([folded["rows"], _table(base_file_schema(columns), dead)]).sort_by(ROW_ID)
+
+
+def _table(schema: pa.Schema, known: Mapping[str, pa.Array]) -> pa.Table:
+    """Rows of which only some columns and stamps are known; the others are null."""
+    count, kind = len(known[ROW_ID]), schema.field(STAMPS).type
     members = [
-        pc.cast(deletes["_deleted"].combine_chunks(), field.type)
-        if field.name == "deleted"
-        else pa.nulls(count, field.type)
-        for field in stamps_type
+        pc.cast(known[each.name], each.type) if each.name in known else pa.nulls(count, each.type) for each in kind
     ]
-    stamps = pa.StructArray.from_arrays(members, fields=list(stamps_type))
-    arrays = [
-        deletes[ROW_ID] if field.name == ROW_ID else stamps if field.name == STAMPS else pa.nulls(count, field.type)
-        for field in schema
-    ]
+    filled = {STAMPS: pa.StructArray.from_arrays(members, fields=list(kind)), **known}
+    arrays = [filled[each.name] if each.name in filled else pa.nulls(count, each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -160,33 +146,9 @@ def _joined(
         known.join(folds[row[ROW_ID]])
         folds[row[ROW_ID]] = known
     texts = {row_id: json.dumps(record_of(table, row_id, fold), ensure_ascii=False) for row_id, fold in folds.items()}
-    joined = _texts_table(texts, schema)
+    given = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
+    joined = _table(schema, given)
     return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(ROW_ID)
-
-
-def _texts_table(texts: Mapping[str, str], schema: pa.Schema) -> pa.Table:
-    known = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
-    stamps_type = schema.field(STAMPS).type
-    empty = pa.StructArray.from_arrays(
-        [pa.nulls(len(texts), each.type) for each in stamps_type], fields=list(stamps_type)
-    )
-    arrays = [
-        known[field.name]
-        if field.name in known
-        else empty
-        if field.name == STAMPS
-        else pa.nulls(len(texts), field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _no_rows(columns: Sequence[ColumnSchema]) -> pa.Table:
-    return base_file_schema(columns).empty_table()
-
-
-def _up_to(folds: Mapping[str, RowMerge], last: str | None) -> list[str]:
-    return [] if last is None else [row_id for row_id in folds if row_id.encode() <= last.encode()]
 
 
 def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowMerge:

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject, Tracker, canonical_json, io_errors, utf16_sort_key
-from driftline.deltas import ColumnSchema, RowDelta, TableSchema
+from driftline.core import JsonObject, Tracker, canonical_json, io_errors
+from driftline.deltas import ColumnSchema, RowDelta, TableSchema, stamp_of
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold, needs_fold, replay, replay_order
-from driftline.lake._fold.local import RangeInput, Result, load_part, run_locally
-from driftline.lake._fold.plan import STATISTICS_LIMIT, FoldPlan, KeyRange, bounds_of, plan_fold
-from driftline.lake._read.state import SQL_TYPES, part_folder
-from driftline.lake._store.envelopes import read_envelope
-from driftline.lake._store.flush import count_waiting, identity_of, waiting_envelopes
-from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs, relative
-from driftline.lake._store.parquet import DataFile, read_batches
+from driftline.lake._fold.local import RangeInput, RangeJob, Result, load_part, run_locally
+from driftline.lake._fold.plan import FoldPlan, KeyRange, bounds_of, plan_fold
+from driftline.lake._read.state import SQL_TYPES, all_deltas, part_folder
+from driftline.lake._store.flush import count_waiting, identity_of
+from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs
+from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import (
     META_COLUMNS,
     ROW_ID,
@@ -38,9 +37,9 @@ from driftline.lake._store.rows import (
     jsonl_bytes,
     one_array,
 )
-from driftline.lake._store.schemas import every_column, required, schema_of
+from driftline.lake._store.schemas import required
 from driftline.lake._store.snapshots import Snapshot, newest_snapshot
-from driftline.lake._store.tables import CommitEntry, commits_of, load
+from driftline.lake._store.tables import CommitEntry, commits_of
 
 if TYPE_CHECKING:
     from driftline.changesets import Changeset, Table
@@ -100,16 +99,16 @@ class HistoryEntry:
 def lake_log(lake: Lake, table: str) -> list[LogEntry]:
     """Every commit of a table that its logs still have, in the order of time."""
     lake.table_name(table)
-    entries = [entry for part in _PARTS for entry in _commits(lake, table, part)]
+    commits = [(part, commit) for part in _PARTS for commit in reversed(list(commits_of(lake, table, part)))]
+    entries = [_log_entry(part, commit) for part, commit in commits if commit is not None]
     return sorted(entries, key=lambda entry: (entry.timestamp_ms, _PARTS.index(entry.part), entry.version))
 
 
 def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
     """Every delta of a row in the order of replay, with the columns that it won."""
     lake.table_name(table)
-    deltas = sorted(
-        {identity_of(delta): delta for delta in _row_deltas(lake, table, row_id)}.values(), key=replay_order
-    )
+    found = {identity_of(delta): delta for delta in all_deltas(lake, table, row_id)}
+    deltas = sorted(found.values(), key=replay_order)
     deaths = [replay_order(delta) for delta in deltas if delta.op == "DELETE"]
     last_death = deaths[-1] if deaths else None
     winners = {entry.column: delta for delta in deltas for entry in delta.columns}
@@ -121,34 +120,6 @@ def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
         is_death = last_death is not None and replay_order(delta) == last_death
         history.append(HistoryEntry(delta, won, is_death or bool(won) or (delta is last_life and not covered)))
     return history
-
-
-def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
-    deltas_table = load(lake, table, "deltas")
-    if deltas_table is not None and schema_of(deltas_table) is not None:
-        columns = every_column(deltas_table)
-        for file in deltas_table.files():
-            if _may_contain(file, row_id):
-                path = relative(table, "deltas", file.path)
-                for batch in read_batches(lake, path, delta_file_schema(columns)):
-                    rows = batch.filter(pc.equal(batch[ROW_ID], row_id))
-                    yield from decode_deltas(rows, table, columns)
-    for name in waiting_envelopes(lake, table, deltas_table):
-        yield from (delta for delta in read_envelope(lake, table, name).deltas if delta.row_id == row_id)
-
-
-def _may_contain(file: DataFile, row_id: str) -> bool:
-    low, high = file.min_row_id, file.max_row_id
-    if low is None or high is None:
-        return True
-    # A bound of 64 characters may be cut: the least is then a prefix (still least), the greatest is unknown.
-    return low <= row_id and (len(high) >= STATISTICS_LIMIT or row_id <= high)
-
-
-def _commits(lake: Lake, table: str, part: Part) -> Iterator[LogEntry]:
-    for commit in reversed(list(commits_of(lake, table, part))):
-        if commit is not None:
-            yield _log_entry(part, commit)
 
 
 def _log_entry(part: Part, commit: CommitEntry) -> LogEntry:
@@ -196,18 +167,14 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class CompareWithBase:
+class CompareWithBase(RangeJob):
     """The job of `verify`: fold a range from the deltas alone and compare it with the committed files."""
 
-    snapshot: Snapshot
-    oracle: bool = False  # replay in plain Python instead of the fold kernel
-    every_range: bool = True
-    checks_ids: bool = True
+    every_range = True
+    checks_ids = True
 
-    @property
-    def needs_originals(self) -> bool:
-        """The replay in plain Python needs the deltas as they were written."""
-        return self.oracle
+    snapshot: Snapshot
+    needs_originals: bool = False  # for a replay in plain Python beside the fold kernel
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Count, hash and compare one range."""
@@ -227,7 +194,7 @@ class CompareWithBase:
         if result["base_hash"] != result["replay_hash"] or not actual.equals(expected):
             result["differing"] = _differing(actual, expected)
         result["differing"] += _differing_deaths(plan, dead, folded.deletes)
-        if self.oracle:
+        if self.needs_originals:
             result["differing"] += _differing_from_replay(plan, given, base)
         result["differing"] = sorted(set(result["differing"]))[:_LISTED]
         return [result]
@@ -361,15 +328,14 @@ class ChangeCounts:
 
 
 @dataclass(frozen=True)
-class WriteChanges:
+class WriteChanges(RangeJob):
     """The job of `changes`: the net change of one range as a part file."""
+
+    needs_originals = True
 
     folder: str
     kind: str
     since: int
-    needs_originals: bool = True
-    every_range: bool = False
-    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Write one part and count its lines."""
@@ -387,7 +353,8 @@ class WriteChanges:
         return [{"path": str(path), **counts}]
 
     def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
-        for delta in sorted(original_deltas(plan, needs_fold(plan.columns, window)), key=_row_then_stamp):
+        deltas = original_deltas(plan, needs_fold(plan.columns, window))
+        for delta in sorted(deltas, key=lambda delta: (delta.row_id, stamp_of(delta))):
             yield "deltas", delta.to_wire()
 
     def _events(self, plan: FoldPlan, given: RangeInput, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
@@ -447,16 +414,12 @@ def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
 
 def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | None) -> dict[str, Row]:
     deltas, base, deletes = (
-        _of_rows(rows, name, touched)
+        rows.filter(pc.is_in(rows[name], value_set=touched))
         for rows, name in ((given.deltas, "row_id"), (given.base, ROW_ID), (given.deletes, ROW_ID))
     )
     if as_of is not None:
         deltas = deltas.filter(pc.less_equal(deltas["hlc"], as_of))
     return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
-
-
-def _of_rows(rows: pa.Table, name: str, ids: pa.Array) -> pa.Table:
-    return rows.filter(pc.is_in(rows[name], value_set=ids))
 
 
 def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -> tuple[str, Row | None]:
@@ -511,10 +474,6 @@ def _stats_event(total: ChangeCounts) -> Row:
 
 def _line(value: Row) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _row_then_stamp(delta: RowDelta) -> tuple[str, int, bytes, str]:
-    return delta.row_id, delta.hlc, utf16_sort_key(delta.client_id), delta.delta_id
 
 
 def write_changes(

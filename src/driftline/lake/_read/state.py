@@ -34,17 +34,17 @@ from driftline.core import (
     remove,
     replace_file,
 )
-from driftline.deltas import RowDelta, TableSchema
+from driftline.deltas import ColumnSchema, RowDelta, TableSchema
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import replay
-from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
-from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._fold.local import KeepRows, RangeInput, RangeJob, Result, fold_range, run_locally
+from driftline.lake._fold.plan import STATISTICS_LIMIT, FoldPlan, plan_fold
 from driftline.lake._read import STATE_FORMATS
 from driftline.lake._store.envelopes import read_envelope
 from driftline.lake._store.flush import waiting_envelopes
 from driftline.lake._store.lake import Lake, attempt_token, relative
-from driftline.lake._store.parquet import read_file
+from driftline.lake._store.parquet import DataFile, read_batches
 from driftline.lake._store.rows import (
     ROW_ID,
     csv_bytes,
@@ -71,26 +71,21 @@ SQL_TYPES = {
 
 
 @dataclass(frozen=True)
-class WriteState:
+class WriteState(RangeJob):
     """The job of materialising: fold a range and write it as a part file."""
+
+    every_range = True
 
     folder: Location
     format: str
-    needs_originals: bool = False
-    every_range: bool = True
-    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Write one part; attempts of one task write different files."""
         rows = fold_range(plan, given).base
         path = self.folder / f"part-{given.key_range.index:05d}-{attempt_token()}"
+        render = {"jsonl": jsonl_bytes, "csv": csv_bytes}.get(self.format, _plain_parquet)
         with io_errors(path):
-            if self.format == "jsonl":
-                path.write_bytes(jsonl_bytes(rows, plan.columns))
-            elif self.format == "csv":
-                path.write_bytes(csv_bytes(rows, plan.columns))
-            else:
-                path.write_bytes(_plain_parquet(plain_table(rows, plan.columns)))
+            path.write_bytes(render(rows, plan.columns))
         return [{"path": str(path), "rows": rows.num_rows}]
 
 
@@ -133,10 +128,10 @@ def _join_parts(plan: FoldPlan, parts: list[Result], output: Any, format: str) -
                     shutil.copyfileobj(source, out, 1 << 20)
 
 
-def _plain_parquet(table: pa.Table) -> bytes:
+def _plain_parquet(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     """A part file, which is read once, soon: not worth compressing."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    pq.write_table(plain_table(rows, columns), sink, compression="none", use_dictionary=False)
     return bytes(sink.getvalue())
 
 
@@ -253,12 +248,9 @@ def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> Non
     for part in parts:
         with open_to_read(part) as source:
             for batch in pq.ParquetFile(source).iter_batches(1 << 16, columns=names):
-                connection.executemany(insert, zip(*_python_columns(batch, names), strict=True))
+                columns = [_plain(batch.column(name)).to_pylist() for name in names]
+                connection.executemany(insert, zip(*columns, strict=True))
     connection.execute("COMMIT")
-
-
-def _python_columns(batch: pa.Table, names: Sequence[str]) -> list[list[Any]]:
-    return [_plain(batch.column(name)).to_pylist() for name in names]
 
 
 def _plain(array: pa.Array) -> Any:
@@ -267,39 +259,31 @@ def _plain(array: pa.Array) -> Any:
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array
 
 
-@dataclass(frozen=True)
-class KeepState:
-    """The job that returns the folded base rows of every range, in memory."""
-
-    needs_originals: bool = False
-    every_range: bool = True
-    checks_ids: bool = False
-
-    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Fold a range."""
-        return [{"rows": fold_range(plan, given).base}]
-
-
-def state_tables(plan: FoldPlan, tracker: Tracker | None = None) -> Iterator[pa.Table]:
-    """The base rows of a plan, range by range in the order of row ids."""
-    for result in run_locally(plan, KeepState(), tracker):
-        yield result["rows"]
-
-
 def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, JsonObject]]:
     """Row ids and their set columns, in the order of row ids."""
     plan = plan_fold(lake, table, as_of=as_of)
-    for rows in state_tables(plan):
-        yield from decode_state(rows, plan.columns)
+    for result in run_locally(plan, KeepRows()):
+        yield from decode_state(result["rows"], plan.columns)
 
 
-def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
-    """Every delta of a table, from Parquet and from pending envelopes."""
+def all_deltas(lake: Lake, table: str, row_id: str | None = None) -> Iterator[RowDelta]:
+    """Every delta of a table or of one row, from Parquet and from pending envelopes."""
     deltas_table = load(lake, table, "deltas")
     if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
         for file in sorted(deltas_table.files(), key=lambda file: (file.min_hlc or 0, file.path)):
-            rows = read_file(lake, relative(table, "deltas", file.path), delta_file_schema(columns))
-            yield from decode_deltas(rows, table, columns)
+            if row_id is None or _may_contain(file, row_id):
+                for rows in read_batches(lake, relative(table, "deltas", file.path), delta_file_schema(columns)):
+                    wanted = rows if row_id is None else rows.filter(pc.equal(rows[ROW_ID], row_id))
+                    yield from decode_deltas(wanted, table, columns)
     for name in waiting_envelopes(lake, table, deltas_table):
-        yield from read_envelope(lake, table, name).deltas
+        deltas = read_envelope(lake, table, name).deltas
+        yield from (delta for delta in deltas if row_id is None or delta.row_id == row_id)
+
+
+def _may_contain(file: DataFile, row_id: str) -> bool:
+    low, high = file.min_row_id, file.max_row_id
+    if low is None or high is None:
+        return True
+    # A bound of 64 characters may be cut: the least is then a prefix (still least), the greatest is unknown.
+    return low <= row_id and (len(high) >= STATISTICS_LIMIT or row_id <= high)

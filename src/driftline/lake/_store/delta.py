@@ -14,9 +14,10 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from driftline.core import JsonObject
+from driftline.deltas import physical_ms
 from driftline.errors import LakeError
 from driftline.lake._store.lake import Lake
-from driftline.lake._store.parquet import DataFile, now_ms
+from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import HLC, ROW_ID
 from driftline.lake._store.tables import Commit, CommitEntry, Version
 
@@ -120,7 +121,7 @@ class StoredDelta:
 
     def append(self, commit: Commit, schema: pa.Schema | None = None) -> bool:
         """Commit; False after a conflict."""
-        removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
+        removes = [RemoveAction(path, commit.data_change, physical_ms()) for path in commit.removes]
         written = self._table.schema() if schema is None else Schema.from_arrow(schema)
         mode = "overwrite" if commit.overwrite else "append"
         actions: list[AddAction | RemoveAction] = [*_adds(commit), *removes]
@@ -131,13 +132,15 @@ class StoredDelta:
     def add_columns(self, columns: Sequence[pa.Field], details: JsonObject) -> bool:
         """Add columns; False after a conflict."""
         fields = list(Schema.from_arrow(pa.schema(columns)).fields)
-        return _committed(lambda: self._table.alter.add_columns(fields, commit_properties=_noted(details)))
+        return _committed(
+            lambda: self._table.alter.add_columns(fields, commit_properties=_properties(Commit(metadata=details)))
+        )
 
     def set_properties(self, values: Mapping[str, str], details: JsonObject) -> bool:
         """Set some properties; False after a conflict."""
         return _committed(
             lambda: self._table.alter.set_table_properties(
-                dict(values), raise_if_not_exists=False, commit_properties=_noted(details)
+                dict(values), raise_if_not_exists=False, commit_properties=_properties(Commit(metadata=details))
             )
         )
 
@@ -217,7 +220,7 @@ def _entry(version: Version, actions: Sequence[JsonObject]) -> CommitEntry:
 
 
 def _adds(commit: Commit) -> list[AddAction]:
-    timestamp = now_ms()
+    timestamp = physical_ms()
     return [AddAction(file.path, file.size, {}, timestamp, commit.data_change, _stats(file)) for file in commit.adds]
 
 
@@ -239,10 +242,6 @@ def _properties(commit: Commit) -> CommitProperties:
         custom_metadata={_DETAILS: dict(commit.metadata)},
         app_transactions=[Transaction(name, number) for name, number in commit.transactions.items()],
     )
-
-
-def _noted(details: JsonObject) -> CommitProperties:
-    return CommitProperties(custom_metadata={_DETAILS: details})
 
 
 def _line(error: BaseException) -> str:

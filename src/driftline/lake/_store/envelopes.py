@@ -79,7 +79,11 @@ def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
             path=name,
         )
     deltas = tuple(_deltas(content["deltas"], name, stored))
-    return Envelope(str(content.get("gatewayId", "")), deltas, _made_ms(content.get("createdAt")))
+    try:
+        made_ms = round(datetime.fromisoformat(str(content.get("createdAt"))).timestamp() * 1000)
+    except ValueError:
+        made_ms = 0
+    return Envelope(str(content.get("gatewayId", "")), deltas, made_ms)
 
 
 def create_envelope(lake: Lake, table: str, envelope: Envelope, suffix: str, part: EnvelopePart = WAITING) -> str:
@@ -186,13 +190,6 @@ def _link(source: Path, target: Path) -> None:
     except OSError:  # a file system without links: only one process flushes a log at a time
         if not target.exists():
             os.rename(source, target)
-
-
-def _made_ms(text: Any) -> int:
-    try:
-        return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
-    except ValueError:
-        return 0
 
 
 def _deltas(items: Sequence[Any], name: str, stored: bool) -> Iterator[RowDelta]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,28 +97,16 @@ def conform(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-class naming_damage:  # noqa: N801 - reads as a word after `with`
+@contextmanager
+def naming_damage(path: str) -> Iterator[None]:
     """Turn damage of a Parquet file into a `LakeError` that names the file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise LakeError(f"{self.path} is missing from the lake", code="missing_file", path=self.path) from error
-        if isinstance(error, pa.ArrowException | OSError):
-            reason = str(error).splitlines()[0][:200]
-            raise LakeError(
-                f"{self.path} is damaged or cut short: {reason}", code="corrupt_file", path=self.path
-            ) from error
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970, for the log."""
-    return time.time_ns() // 1_000_000
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LakeError(f"{path} is missing from the lake", code="missing_file", path=path) from error
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise LakeError(f"{path} is damaged or cut short: {reason}", code="corrupt_file", path=path) from error
 
 
 def _rows_per_group(table: pa.Table) -> int:
@@ -136,7 +124,8 @@ def _as_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedA
     if column.type.equals(field.type):
         return column
     if pa.types.is_struct(field.type) and pa.types.is_struct(column.type):
-        return _widen(column, field.type)
+        chunks = [_widen_array(chunk, field.type) for chunk in getattr(column, "chunks", [column])]
+        return pa.chunked_array(chunks, field.type)
     if _is_dictionary(field.type) and _textual(column.type):
         return column.cast(field.type.value_type).dictionary_encode()
     if _textual(column.type) and _textual(field.type):
@@ -148,13 +137,8 @@ def _as_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedA
     )
 
 
-def _widen(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A struct with exactly the members of `kind`; a missing member is null."""
-    chunks = [_widen_array(chunk, kind) for chunk in getattr(column, "chunks", [column])]
-    return pa.chunked_array(chunks, kind)
-
-
 def _widen_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A struct with exactly the members of `kind`; a missing member is null."""
     members = []
     for field in kind:
         if array.type.get_field_index(field.name) < 0:

@@ -150,7 +150,13 @@ def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -
         for entry in delta.columns:
             column = known.get(entry.column)
             if column is None:
-                raise _unknown_column(delta, entry.column)
+                raise DeltaError(
+                    f"table {delta.table} has no column {entry.column!r} (row {delta.row_id!r}): "
+                    "register a schema that names it",
+                    code="SCHEMA_ERROR",
+                    table=delta.table,
+                    column=entry.column,
+                )
             values[entry.column][position] = file_value(delta, column, entry.value)
     meta: list[Any] = [
         [delta.op for delta in deltas],
@@ -217,15 +223,6 @@ def plain_number(value: float | None) -> float | int | None:
     return int(value) if value.is_integer() and abs(value) <= _EXACT else value
 
 
-def _unknown_column(delta: RowDelta, name: str) -> DeltaError:
-    return DeltaError(
-        f"table {delta.table} has no column {name!r} (row {delta.row_id!r}): register a schema that names it",
-        code="SCHEMA_ERROR",
-        table=delta.table,
-        column=name,
-    )
-
-
 def _number(value: float) -> float | None:
     try:
         number = float(value)
@@ -288,16 +285,6 @@ def number_texts(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts
 
 
-def boolean_texts(values: pa.Array) -> pa.Array:
-    """`true` and `false`; null stays null."""
-    return pc.if_else(values, "true", "false")
-
-
-def integer_texts(values: pa.Array) -> pa.Array:
-    """The digits of integers; null stays null."""
-    return pc.cast(values, pa.string())
-
-
 def decimal_texts(values: pa.Array) -> pa.Array:
     """Decimals without exponents and trailing zeros, where Arrow's own cast writes `0E-18`; null stays null."""
     import polars as pl
@@ -309,16 +296,22 @@ def decimal_texts(values: pa.Array) -> pa.Array:
 
 
 def _integer_json(values: pa.Array) -> pa.Array:
-    texts = integer_texts(values)
+    texts = pc.cast(values, pa.string())
     is_safe = pc.and_(pc.less_equal(values, SAFE_INTEGER), pc.greater_equal(values, -SAFE_INTEGER))
     return pc.if_else(is_safe, texts, pc.binary_join_element_wise('"', texts, '"', ""))
 
 
-_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "string": string_texts,
+_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "string": lambda values: values,
     "number": number_texts,
-    "boolean": boolean_texts,
+    "boolean": lambda values: pc.if_else(values, "true", "false"),
     "json": lambda values: values,
+    "integer": lambda values: pc.cast(values, pa.string()),
+    "decimal": decimal_texts,
+}
+_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    **_CSV_TEXTS,
+    "string": string_texts,
     "integer": _integer_json,
     "decimal": lambda values: pc.binary_join_element_wise('"', decimal_texts(values), '"', ""),
 }
@@ -336,7 +329,9 @@ def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
         )
         pieces.append(pc.if_else(is_set(rows, name), member, ""))
     lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    return _text_bytes(lines)
+    # The data buffer of a string array is its texts end to end.
+    data = lines.buffers()[2]
+    return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
 
 
 def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
@@ -370,22 +365,6 @@ def is_set(rows: pa.Table, name: str) -> pa.Array:
     return pc.is_valid(pc.struct_field(one_array(rows[STAMPS]), ["columns", name]))
 
 
-def _text_bytes(lines: pa.Array) -> bytes:
-    # The data buffer of a string array is its texts end to end.
-    data = lines.buffers()[2]
-    return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
-
-
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "string": lambda values: values,
-    "number": number_texts,
-    "boolean": boolean_texts,
-    "json": lambda values: values,
-    "integer": integer_texts,
-    "decimal": decimal_texts,
-}

@@ -48,7 +48,10 @@ def register(lake: Lake, schema: TableSchema) -> None:
     """
     from driftline.lake._store.flush import flush_envelopes
 
-    _check_case(lake, schema.table)
+    for known in lake.tables():
+        if known != schema.table and known.casefold() == schema.table.casefold():
+            problem = f"table {schema.table!r} differs from {known!r} only in case"
+            raise DeltaError(problem, code="SCHEMA_ERROR", table=schema.table)
     retried(lambda: _try_register(lake, schema), f"registering the schema of {schema.table}")
     flush_envelopes(lake, schema.table)
 
@@ -148,12 +151,6 @@ def _changed(table: str, before: ColumnSchema, after: ColumnSchema) -> DeltaErro
         table=table,
         column=before.name,
     )
-
-
-def _check_case(lake: Lake, table: str) -> None:
-    for known in lake.tables():
-        if known != table and known.casefold() == table.casefold():
-            raise DeltaError(f"table {table!r} differs from {known!r} only in case", code="SCHEMA_ERROR", table=table)
 
 
 # Generations: a new one starts empty and may have other types; earlier ones stay readable (deltas-and-lake §13). It is

@@ -6,7 +6,7 @@ Readers use the pinned versions, never the latest; where a pin is lost, the call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from driftline.core import JsonObject, canonical_json, sha256_hex
 from driftline.deltas import MAX_HLC, ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._store.flush import waiting_envelopes
-from driftline.lake._store.lake import Lake, Part, relative
+from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import META_COLUMNS, STAMPS, unescape_name
 from driftline.lake._store.schemas import GENERATION
@@ -67,10 +67,16 @@ def newest_snapshot(lake: Lake, table: str) -> Snapshot | None:
 
 def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: StoredTable | None) -> Snapshot | None:
     """The newest snapshot whose greatest hlc is not after `as_of` and whose files still exist."""
-    for version in _versions_up_to(lake, table, as_of, base_table):
-        snapshot = snapshot_of(lake, table, load(lake, table, "base", version))
-        if snapshot is not None and snapshot.max_hlc <= as_of and _files_exist(lake, table, snapshot):
-            return snapshot
+    if base_table is None:
+        return None
+    for entry in commits_of(lake, table, "base", base_table.version()):
+        if entry is None:
+            return None
+        greatest = entry.transactions.get(GREATEST_HLC)
+        if greatest is not None and greatest <= as_of:
+            snapshot = snapshot_of(lake, table, load(lake, table, "base", entry.version))
+            if snapshot is not None and snapshot.max_hlc <= as_of and _files_exist(lake, table, snapshot):
+                return snapshot
     return None
 
 
@@ -105,21 +111,9 @@ def snapshot_of(lake: Lake, table: str, base_table: StoredTable | None) -> Snaps
     )
 
 
-def _versions_up_to(lake: Lake, table: str, as_of: int, base_table: StoredTable | None) -> Iterator[int]:
-    """Versions of `base` that set a greatest hlc, newest first."""
-    if base_table is None:
-        return
-    for entry in commits_of(lake, table, "base", base_table.version()):
-        if entry is None:
-            return
-        greatest = entry.transactions.get(GREATEST_HLC)
-        if greatest is not None and greatest <= as_of:
-            yield entry.version
-
-
 def _files_exist(lake: Lake, table: str, snapshot: Snapshot) -> bool:
-    parts: tuple[tuple[Part, tuple[DataFile, ...]], ...] = (("base", snapshot.base), ("deletes", snapshot.deletes))
-    paths = [relative(table, part, file.path) for part, files in parts for file in files]
+    parts = {"base": snapshot.base, "deletes": snapshot.deletes}
+    paths = [relative(table, part, file.path) for part, files in parts.items() for file in files]
     return all(info.type == pa_fs.FileType.File for info in lake.files().get_file_info(paths))
 
 

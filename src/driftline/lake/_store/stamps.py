@@ -47,7 +47,9 @@ class ClientRanks:
         positions = pc.fill_null(pc.index_in(encoded.dictionary, value_set=self.names), NONE)
         indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
         ranked: npt.NDArray[np.int32] = np.append(positions.to_numpy(zero_copy_only=False), np.int32(NONE))[indices]
-        return np.where(_valid(clients), ranked, np.int32(NONE)) if clients.null_count else ranked
+        if clients.null_count:
+            ranked = np.where(pc.is_valid(clients).to_numpy(zero_copy_only=False), ranked, np.int32(NONE))
+        return ranked
 
     def decode(self, ranks: Ints, absent: Bools) -> pa.Array:
         """The client ids of ranks, null where there is no stamp."""
@@ -129,11 +131,6 @@ def _filled(array: pa.Array, value: int) -> Ints:
     return filled
 
 
-def _valid(array: pa.Array) -> Bools:
-    valid: Bools = pc.is_valid(array).to_numpy(zero_copy_only=False)
-    return valid
-
-
 def id_prefixes(delta_ids: pa.Array) -> Ints:
     """The first 8 bytes of delta ids (whole ones, a string array) as signed integers in the same order.
 
@@ -156,7 +153,8 @@ def id_prefixes(delta_ids: pa.Array) -> Ints:
 
 def stamped_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The Arrow schema of stamped deltas."""
-    words = [pa.field(f"present_{word}", pa.int64()) for word in range(_word_count(columns))]
+    count = -(-max(len(columns), 1) // _WORD_BITS)
+    words = [pa.field(f"present_{word}", pa.int64()) for word in range(count)]
     return pa.schema(
         [
             pa.field("row_id", pa.string()),
@@ -173,10 +171,11 @@ def stamped_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
 def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
     """Rows of delta files (with an explicit schema) as stamped deltas."""
     table = deltas.combine_chunks() if isinstance(deltas, pa.Table) else pa.Table.from_batches([deltas])
+    ops = as_dictionary(_one(table["_op"]))
     words = presence_words(_one(table["_columns"]), [column.name for column in columns])
     arrays = [
         _one(table["_row_id"]),
-        _equals(_one(table["_op"]), "DELETE"),
+        pc.equal(ops.dictionary, "DELETE").take(ops.indices),
         _one(table["_hlc"]),
         as_dictionary(_one(table["_client_id"])),
         pa.array(id_prefixes(_one(table["_delta_id"]))),
@@ -196,18 +195,12 @@ def presence_words(named: pa.Array, names: Sequence[str]) -> npt.NDArray[np.uint
     lengths = pc.list_value_length(named).to_numpy(zero_copy_only=False)
     filled = np.flatnonzero(lengths)
     starts = (np.cumsum(lengths) - lengths)[filled]
-    for word in range(words.shape[1]):
-        if len(starts):
-            words[filled, word] = np.bitwise_or.reduceat(_bits_of_word(len(names), word)[codes], starts)
+    for word in range(words.shape[1] if len(starts) else 0):
+        bits = np.zeros(len(names) + 1, dtype=np.uint64)  # of each name in this word, one more for other names
+        for position in range(word * _WORD_BITS, min(len(names), (word + 1) * _WORD_BITS)):
+            bits[position] = np.uint64(1 << (position % _WORD_BITS))
+        words[filled, word] = np.bitwise_or.reduceat(bits[codes], starts)
     return words
-
-
-def _bits_of_word(names: int, word: int) -> npt.NDArray[np.uint64]:
-    """For each name its bit in a word, 0 if it has none there; one more for other names."""
-    bits = np.zeros(names + 1, dtype=np.uint64)
-    for position in range(word * _WORD_BITS, min(names, (word + 1) * _WORD_BITS)):
-        bits[position] = np.uint64(1 << (position % _WORD_BITS))
-    return bits
 
 
 def present(stamped: pa.Table, position: int) -> npt.NDArray[np.bool_]:
@@ -229,12 +222,3 @@ def as_dictionary(array: pa.Array) -> pa.DictionaryArray:
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _equals(array: pa.Array, text: str) -> pa.Array:
-    encoded = as_dictionary(array)
-    return pc.equal(encoded.dictionary, text).take(encoded.indices)
-
-
-def _word_count(columns: Sequence[ColumnSchema]) -> int:
-    return -(-max(len(columns), 1) // _WORD_BITS)
