@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,8 +70,8 @@ def run_tasks(folder: Path, options: TableOptions, split_bytes: int, buckets: in
         tasks = TaskPlan(plan, splits, bounds, 3, shared, Path(shared) if shared else None, split_bytes * (seed % 4))
         chance = random.Random(seed)
         numbers = pa.RecordBatch.from_arrays([pa.array(range(len(tasks.groups)), pa.int64())], names=["id"])
-        blocks = list(unpack(hash_task(tasks)(iter([numbers]))))
-        for task in (match_task(tasks), pick_task(tasks), encode_task(tasks)):
+        blocks = list(unpack(hash_task(tasks, iter([numbers]))))
+        for task in (partial(each, tasks) for each in (match_task, pick_task, encode_task)):
             blocks = shuffled(task, blocks, chance)
         findings = gather([block._asdict() for block in blocks], workspace.new_file("spool"))
         findings.raise_error()
@@ -156,7 +157,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "b.csv").unlink()
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64())], names=["id"])
     findings = gather(
-        [block._asdict() for block in unpack(hash_task(tasks)(iter([numbers]))) if block.kind == "fact"], tmp_path
+        [block._asdict() for block in unpack(hash_task(tasks, iter([numbers]))) if block.kind == "fact"], tmp_path
     )
     with pytest.raises(DriftlineError, match=r"b\.csv is not visible to Spark's workers") as caught:
         findings.raise_error()

@@ -10,10 +10,11 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import xxhash
 
@@ -55,51 +56,31 @@ def is_connect_session(spark: SparkSession) -> bool:
 def watched(spark: SparkSession, tracker: Tracker, name: str, tasks: int, action: Callable[[], Result]) -> Result:
     """The result of `action`, reported as a phase of about so many tasks; `EngineError` where Spark fails."""
     tag = f"driftline-{secrets.token_hex(6)}"
-    running = _Running(spark, tag, action)
-    with tracker.phase(name, total=tasks, unit="items"), _task_counter(spark) as count_finished:
+    outcome: Future[Result] = Future()
+
+    def work() -> None:
         try:
-            _report_until_done(running, tracker, count_finished)
+            tag_jobs(spark, tag)
+            outcome.set_result(action())
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=tag).start()
+    with tracker.phase(name, total=tasks, unit="items"), _task_counter(spark) as count_finished:
+        reported = 0
+        try:
+            while not wait([outcome], _POLL_SECONDS).done:
+                finished = max(reported, count_finished())
+                tracker.advance(finished - reported)
+                reported = finished
         except BaseException:
             with contextlib.suppress(Exception):
                 cancel_jobs(spark, tag)
             raise
-        return running.result()
-
-
-def _report_until_done(running: _Running[Any], tracker: Tracker, count_finished: Callable[[], int]) -> None:
-    reported = 0
-    while not running.done.wait(_POLL_SECONDS):
-        finished = count_finished()
-        tracker.advance(max(0, finished - reported))
-        reported = max(reported, finished)
-
-
-class _Running(Generic[Result]):
-    """An action that runs in a thread."""
-
-    def __init__(self, spark: SparkSession, tag: str, action: Callable[[], Result]) -> None:
-        self.done = threading.Event()
-        self._spark, self._tag, self._action = spark, tag, action
-        self._results: list[Result] = []
-        self._error: BaseException | None = None
-        threading.Thread(target=self._work, daemon=True, name=tag).start()
-
-    def _work(self) -> None:
-        try:
-            tag_jobs(self._spark, self._tag)
-            self._results.append(self._action())
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-            self._error = error
-        finally:
-            self.done.set()
-
-    def result(self) -> Result:
-        """The action's result; its exception is raised as a driftline error."""
-        if self._error is None:
-            return self._results[0]
-        if isinstance(self._error, DriftlineError):
-            raise self._error
-        raise explain_spark_error(self._error) from self._error
+    error = outcome.exception()
+    if error is not None and not isinstance(error, DriftlineError):
+        raise explain_spark_error(error) from error
+    return outcome.result()
 
 
 def explain_spark_error(error: BaseException) -> EngineError:
@@ -128,8 +109,17 @@ def _cause_line(text: str) -> str:
 def _task_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
     """A function that counts the tasks which have finished since now."""
     if is_connect_session(spark):
-        with _connect_counter(spark) as count:
-            yield count
+        finished = [0]
+
+        def note(stages: Any, **_: Any) -> None:
+            finished[0] = sum(stage.num_completed_tasks for stage in stages or ())
+
+        handler = cast("ProgressHandler", note)
+        spark.registerProgressHandler(handler)
+        try:
+            yield lambda: finished[0]
+        finally:
+            spark.removeProgressHandler(handler)
     else:
         yield _classic_counter(spark)
 
@@ -147,22 +137,6 @@ def _classic_counter(spark: SparkSession) -> Callable[[], int]:
         return sum(stages.values())
 
     return count
-
-
-@contextmanager
-def _connect_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
-    finished = [0]
-
-    def count(stages: Any, **_: Any) -> None:
-        finished[0] = sum(stage.num_completed_tasks for stage in stages or ())
-
-    note = cast("ProgressHandler", count)
-
-    spark.registerProgressHandler(note)
-    try:
-        yield lambda: finished[0]
-    finally:
-        spark.removeProgressHandler(note)
 
 
 # Ordered output. A task that Spark runs twice writes two files; only the one whose name reaches the driver counts.
@@ -207,17 +181,13 @@ def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
     for part in in_order(parts):
         with io_errors(part.path), open_to_read(part.path) as stream:
             stream.seek(part.start)
-            _copy(stream, part, write)
-
-
-def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
-    left = part.size
-    while left:
-        data = stream.read(min(left, _COPY_BYTES))
-        if not data:
-            raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
-        write(data)
-        left -= len(data)
+            left = part.size
+            while left:
+                data = stream.read(min(left, _COPY_BYTES))
+                if not data:
+                    raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
+                write(data)
+                left -= len(data)
 
 
 def is_in(part: OrderedPart, folder: Location) -> bool:

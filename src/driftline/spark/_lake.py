@@ -7,9 +7,8 @@ row ids into one partition, and the second stage does the job for each range. Ta
 from __future__ import annotations
 
 import heapq
-import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from driftline.core import LineRange, Tracker, no_progress
 from driftline.errors import DriftlineError
 from driftline.lake import Schedulers
 from driftline.lake.kernels import (
-    DataFile,
     DeltaWork,
     FoldPlan,
     IngestedFile,
@@ -41,11 +39,13 @@ from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import (
     BLOCK_BYTES,
     BLOCK_SCHEMA,
+    RESULTS,
     ShuffleBlock,
-    error_text,
+    TaskPool,
     frame_schema,
     pack,
-    raise_task_error,
+    result_batch,
+    results_of,
     table_blob,
     unpack,
 )
@@ -61,7 +61,6 @@ _ROWS_PER_PARTITION = 1_000_000
 _WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
 
 _DELTAS, _MARKER, _ERROR = "deltas", "marker", "error"
-_RESULTS = "number int, result string, error string"
 
 Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[int], Any]
@@ -84,11 +83,10 @@ def run_on_spark(
     tasks = session.range(0, len(work), 1, len(work))
     blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCK_SCHEMA))
     by_range = to_partitions(blocks, count, "target")
-    results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(_RESULTS))
+    results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(RESULTS))
     rows = watched(session, tracker or no_progress(), "fold", len(work) + count, results.collect)
-    for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
-        raise_task_error(row["error"])
-        yield from json.loads(row["result"])
+    for found in results_of(rows):
+        yield from found
 
 
 def _cores(session: SparkSession) -> int:
@@ -139,7 +137,7 @@ def _blocks(
             for blob in _blobs(deltas):
                 yield ShuffleBlock(index % count, _DELTAS, "", index, blob)
     except DriftlineError as error:
-        yield ShuffleBlock(0, _ERROR, "", 0, error_text(error).encode())
+        yield ShuffleBlock(0, _ERROR, "", 0, pickle.dumps(error))
 
 
 def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
@@ -148,17 +146,17 @@ def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
     pieces: dict[int, list[Any]] = {}
     for block in unpack(batches):
         if block.kind == _ERROR:
-            yield _result(block.number, None, bytes(block.blob).decode())
+            yield result_batch(block.number, pickle.loads, block.blob)
             return
         of_range = pieces.setdefault(block.number, [])
         if block.kind == _DELTAS:
             of_range.append(pa.ipc.open_stream(block.blob).read_all())
     for index in sorted(pieces):
-        try:
-            given = load_range(plan, plan.ranges[index], pieces.pop(index), job.needs_originals)
-            yield _result(index, json.dumps(job(plan, given)), None)
-        except DriftlineError as error:
-            yield _result(index, None, error_text(error))
+        yield result_batch(index, _fold_range, plan, job, index, pieces.pop(index))
+
+
+def _fold_range(plan: FoldPlan, job: RangeJob, index: int, deltas: list[Any]) -> list[Any]:
+    return list(job(plan, load_range(plan, plan.ranges[index], deltas, job.needs_originals)))
 
 
 def _blobs(deltas: Any) -> Iterator[Any]:
@@ -166,11 +164,6 @@ def _blobs(deltas: Any) -> Iterator[Any]:
     size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // BLOCK_BYTES))))
     for start in range(0, deltas.num_rows, size):
         yield table_blob(deltas.slice(start, size).unify_dictionaries().combine_chunks())
-
-
-def _result(number: int, result: str | None, error: str | None) -> pa.RecordBatch:
-    arrays = [pa.array([number], pa.int32()), pa.array([result], pa.string()), pa.array([error], pa.string())]
-    return pa.RecordBatch.from_arrays(arrays, names=["number", "result", "error"])
 
 
 # Ingestion.
@@ -183,45 +176,22 @@ def load_schedulers(session: SparkSession) -> Schedulers:
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
     """Survey every range, one task each."""
-    for result in run_in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
-        events, columns, types = result
-        yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
+    return TaskPool(session, no_progress(), "survey").map(survey, ranges)
 
 
 def ingest_on_spark(
     session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
 ) -> Iterator[IngestedFile]:
     """Write every range, one task each; only files that tasks report are committed."""
-    for result in run_in_tasks(session, len(work), partial(_write_task, plan, list(work))):
-        for table, file, deltas, known in result:
-            yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
+    write = partial(_write_task, plan)
+    for written in TaskPool(session, no_progress(), "ingest").map(write, work):
+        yield from written
+
+
+def _write_task(plan: IngestPlan, work: tuple[LineRange, int]) -> list[IngestedFile]:
+    return list(write_range(plan, *work))
 
 
 def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
     """The results of a kernel for the numbers below `count`, one task each, in their order."""
-    if count == 0:
-        return
-    rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), frame_schema(_RESULTS)).collect()
-    for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
-        raise_task_error(row["error"])
-        yield json.loads(row["result"])
-
-
-def _run(kernel: Kernel, batches: Batches) -> Batches:
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            try:
-                yield _result(number, json.dumps(kernel(number)), None)
-            except DriftlineError as error:
-                yield _result(number, None, error_text(error))
-
-
-def _survey_task(ranges: list[LineRange], number: int) -> Any:
-    found = survey(ranges[number])
-    return [found.events, found.columns, {name: sorted(kinds) for name, kinds in found.types.items()}]
-
-
-def _write_task(plan: IngestPlan, work: list[tuple[LineRange, int]], number: int) -> Any:
-    lines, first = work[number]
-    written = write_range(plan, lines, first)
-    return [[each.table, each.file and astuple(each.file), each.deltas, each.known] for each in written]
+    return TaskPool(session, no_progress(), "run").map(kernel, range(count))

@@ -288,13 +288,13 @@ def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     schema = frame_schema(BLOCK_SCHEMA)
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
-        .mapInArrow(hash_task(tasks), schema)
+        .mapInArrow(partial(hash_task, tasks), schema)
         .transform(to_partitions, buckets, "target")
-        .mapInArrow(match_task(tasks), schema)
+        .mapInArrow(partial(match_task, tasks), schema)
         .transform(to_partitions, groups, "target")
-        .mapInArrow(pick_task(tasks), schema)
+        .mapInArrow(partial(pick_task, tasks), schema)
         .transform(to_partitions, ranges, "target")
-        .mapInArrow(encode_task(tasks), schema)
+        .mapInArrow(partial(encode_task, tasks), schema)
     )
     return frame, 2 * groups + buckets + ranges
 

@@ -11,7 +11,7 @@ import os
 import pickle
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -58,7 +58,6 @@ _HELD_CHUNK_BYTES = 128 << 20  # beyond this a range is spilled to the task's di
 _ENCODE_BYTES = 12 << 20  # rows that become event lines at once
 
 Batches = Iterator[pa.RecordBatch]
-Task = Callable[[Batches], Batches]
 
 
 class SidedSplit(NamedTuple):
@@ -136,42 +135,26 @@ class ChangesFact:
 Fact = HashedSplit | BucketFact | ChangesFact | DriftlineError
 
 
-def hash_task(plan: TaskPlan) -> Task:
+def hash_task(plan: TaskPlan, batches: Batches) -> Batches:
     """Numbers of groups of splits in, row hashes by bucket out."""
-
-    def run(batches: Batches) -> Batches:
-        numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-        return pack(block for number in numbers for block in _hash_group(number, plan))
-
-    return run
+    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+    return pack(block for number in numbers for block in _hash_group(number, plan))
 
 
-def match_task(plan: TaskPlan) -> Task:
+def match_task(plan: TaskPlan, batches: Batches) -> Batches:
     """Row hashes of buckets in, wanted rows by group of splits out."""
-
-    def run(batches: Batches) -> Batches:
-        return pack(_match(unpack(batches), plan))
-
-    return run
+    return pack(_match(unpack(batches), plan))
 
 
-def pick_task(plan: TaskPlan) -> Task:
+def pick_task(plan: TaskPlan, batches: Batches) -> Batches:
     """Wanted rows of groups in, rows by range of the output out."""
-
-    def run(batches: Batches) -> Batches:
-        return pack(_pick(unpack(batches), plan))
-
-    return run
+    return pack(_pick(unpack(batches), plan))
 
 
-def encode_task(plan: TaskPlan) -> Task:
+def encode_task(plan: TaskPlan, batches: Batches) -> Batches:
     """Rows of ranges in, finished parts or event lines out."""
-
-    def run(batches: Batches) -> Batches:
-        with Workspace() as workspace:
-            yield from pack(_encode(unpack(batches), plan, workspace))
-
-    return run
+    with Workspace() as workspace:
+        yield from pack(_encode(unpack(batches), plan, workspace))
 
 
 def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ _ARROW_SCHEMA = pa.schema(
         ("blob", pa.binary()),
     ]
 )
-_RESULTS = "number int, result binary"
+RESULTS = "number int, result binary"
 _TYPES: dict[str, type[DataType]] = {
     "int": IntegerType,
     "bigint": LongType,
@@ -71,35 +71,39 @@ class TaskPool:
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
         """Results in the order of the items; raises the error of the first item that has one."""
         items = list(zip(*iterables, strict=False))
-        if not items:
-            return
-        tasks = self._spark.range(0, len(items), 1, len(items))
-        frame = tasks.mapInArrow(_task(function, items), frame_schema(_RESULTS))
-        rows = watched(self._spark, self._tracker, self._phase, len(items), frame.collect)
-        for _, result in sorted((row["number"], bytes(row["result"])) for row in rows):
-            value = pickle.loads(result)  # noqa: S301 - made by our own task
-            if isinstance(value, DriftlineError):
-                raise value
-            yield value
+        if items:
+            tasks = self._spark.range(0, len(items), 1, len(items))
+            frame = tasks.mapInArrow(partial(_run_items, function, items), frame_schema(RESULTS))
+            yield from results_of(watched(self._spark, self._tracker, self._phase, len(items), frame.collect))
 
 
-def _task(function: Callable[..., Any], items: list[tuple[Any, ...]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        prepare_worker()
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            results = [pickle.dumps(_result(function, items[number])) for number in numbers]
-            columns = [integer_column(numbers), bytes_column(pa.binary(), results)]
-            yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
-
-    return run
+def _run_items(
+    function: Callable[..., Any], items: list[tuple[Any, ...]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    prepare_worker()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield result_batch(number, function, *items[number])
 
 
-def _result(function: Callable[..., Any], item: tuple[Any, ...]) -> Any:
+def result_batch(number: int, function: Callable[..., Any], *arguments: Any) -> pa.RecordBatch:
+    """The result of a function, or its error, as a row for the driver, so that the user sees one clear line."""
     try:
-        return function(*item)
+        result = function(*arguments)
     except DriftlineError as error:
-        return error
+        result = error
+    columns = [integer_column([number]), bytes_column(pa.binary(), [pickle.dumps(result)])]
+    return pa.RecordBatch.from_arrays(columns, names=["number", "result"])
+
+
+def results_of(rows: Iterable[Any]) -> list[Any]:
+    """The results in the order of their numbers; raises the first error among them."""
+    numbered = sorted(((row["number"], bytes(row["result"])) for row in rows), key=lambda one: one[0])
+    found = [pickle.loads(result) for _, result in numbered]  # noqa: S301 - made by our own tasks
+    for value in found:
+        if isinstance(value, DriftlineError):
+            raise value
+    return found
 
 
 # Errors, sent from a task to the driver as data in its rows, so that the user sees one clear line.

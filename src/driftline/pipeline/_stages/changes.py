@@ -261,29 +261,27 @@ def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bo
 
 def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[PieceFacts]:
     """Run a kernel over every piece, here or in Spark's tasks."""
-    from driftline.changesets import PieceFacts
-
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
         from driftline.spark import run_in_tasks
 
-        return (PieceFacts.from_wire(wire) for wire in run_in_tasks(context.engine.session(), count, kernel))
-    return (PieceFacts.from_wire(kernel(number)) for number in range(count))
+        return run_in_tasks(context.engine.session(), count, kernel)
+    return map(kernel, range(count))
 
 
-def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObject:
+def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> PieceFacts:
     from driftline.changesets import survey
 
     piece = pieces[number]
     with _Named(piece.name):
-        return survey(lines_of(piece.lines), table).to_wire()
+        return survey(lines_of(piece.lines), table)
 
 
-def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> JsonObject:
+def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> PieceFacts:
     from driftline.changesets import convert
 
     piece = pieces[number]
     with _Named(piece.name), open(targets[number], "wb") as out:
-        return convert(lines_of(piece.lines), table, out.write).to_wire()
+        return convert(lines_of(piece.lines), table, out.write)
 
 
 class _Named:

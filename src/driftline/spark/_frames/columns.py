@@ -59,6 +59,10 @@ class FrameColumn(NamedTuple):
         """A's name, B's where only B has it."""
         return self.name_a if self.name_a is not None else self.name_b or ""
 
+    def on(self, side: str) -> tuple[str | None, t.DataType | None]:
+        """The name and type of the column on a side; None where it has none."""
+        return (self.name_a, self.kind_a) if side == "a" else (self.name_b, self.kind_b)
+
     @property
     def plain(self) -> str:
         """The name of the original cells."""
@@ -112,7 +116,7 @@ class FrameColumns:
 
     def of_side(self, side: str) -> list[FrameColumn]:
         """The columns that a side has."""
-        return [column for column in self.all if (column.name_a if side == "a" else column.name_b) is not None]
+        return [column for column in self.all if column.on(side)[0] is not None]
 
 
 def resolve_frame_columns(
@@ -122,48 +126,41 @@ def resolve_frame_columns(
     in_b = {name: name for name in a.columns if name in b.columns} | dict(comparison.renamed or ())
     only_b = [name for name in b.columns if name not in in_b.values()]
     names = [*((name, in_b.get(name)) for name in a.columns), *((None, name) for name in only_b)]
-    rules = {column.a: column.rule for column in comparison.columns}
-    kinds_a, kinds_b = ({one.name: one.dataType for one in frame.schema.fields} for frame in (a, b))
+    rules: dict[str | None, CellRule] = {column.a: column.rule for column in comparison.columns}
+    kinds_a, kinds_b = (_kinds(frame) for frame in (a, b))
     columns = tuple(
-        FrameColumn(
-            at,
-            name_a,
-            name_b,
-            None if name_a is None else kinds_a[name_a],
-            None if name_b is None else kinds_b[name_b],
-            None if name_a is None else rules.get(name_a),
-        )
+        FrameColumn(at, name_a, name_b, kinds_a.get(name_a), kinds_b.get(name_b), rules.get(name_a))
         for at, (name_a, name_b) in enumerate(names)
     )
     by_name = {column.name_a: column for column in columns if column.name_a is not None}
     compared = tuple(by_name[column.a] for column in comparison.columns)
     for column in compared:
-        _check_types(column)
-        _check_tolerance(column, options)
+        _check(column, options)
     keys = tuple(by_name[column.a] for column in comparison.keys)
     return FrameColumns(columns, compared, keys, comparison, options, ordered)
 
 
-def _check_types(column: FrameColumn) -> None:
+def _kinds(frame: DataFrame) -> dict[str | None, t.DataType]:
+    return {one.name: one.dataType for one in frame.schema.fields}
+
+
+def _check(column: FrameColumn, options: TableOptions) -> None:
+    """Refuse two types under one rule, and a tolerance of a column of structs, arrays or maps: it would do nothing."""
+    kind_a, kind_b, name = column.kind_a, column.kind_b, json.dumps(column.name, ensure_ascii=False)
     assert column.rule is not None, "a compared column has a rule"
-    assert column.kind_a is not None, "both sides have a compared column"
-    assert column.kind_b is not None, "both sides have a compared column"
-    if column.rule.kind is None and not same_type(column.kind_a, column.kind_b):
+    assert kind_a is not None, "both sides have a compared column"
+    assert kind_b is not None, "both sides have a compared column"
+    if column.rule.kind is None and not same_type(kind_a, kind_b):
         raise TableError(
-            f"Type mismatch in column {json.dumps(column.name, ensure_ascii=False)}: "
-            f"{column.kind_a.simpleString()} in A, {column.kind_b.simpleString()} in B; cast one of them, or say with "
-            "types={…} what they hold",
+            f"Type mismatch in column {name}: {kind_a.simpleString()} in A, {kind_b.simpleString()} in B; cast one of "
+            "them, or say with types={…} what they hold",
             code="type_mismatch",
             column=column.name,
         )
-
-
-def _check_tolerance(column: FrameColumn, options: TableOptions) -> None:
-    """Refuse a tolerance that is named for a column of structs, arrays or maps: it would do nothing."""
-    if isinstance(column.kind_a, _NESTED) and any(name == column.name for name, _ in options.tolerance):
+    if isinstance(kind_a, _NESTED) and any(each == column.name for each, _ in options.tolerance):
         raise OptionError(
-            f"column {json.dumps(column.name, ensure_ascii=False)} is {column.kind_a.simpleString()}, which has no "
-            "tolerance: select its fields as columns of their own",
+            f"column {name} is {kind_a.simpleString()}, which has no tolerance: select its fields as columns of their "
+            "own",
             code="invalid_option",
         )
 
@@ -179,12 +176,12 @@ def positioned(frame: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
     From here on expressions are written as SQL over such names: one call for a table of any width, where one call a
     column took a minute for hundreds of columns.
     """
-    own = {column.name_a if side == "a" else column.name_b: column for column in columns.of_side(side)}
+    own = {column.on(side)[0]: column for column in columns.of_side(side)}
     renamed = frame.toDF(*(own[name].plain for name in frame.columns))
     extra = [
         _compared_cells(column, kind).alias(column.compared)
         for column in columns.compared
-        if column.compared != column.plain and (kind := column.kind_a if side == "a" else column.kind_b) is not None
+        if column.compared != column.plain and (kind := column.on(side)[1]) is not None
     ]
     return renamed.select(*(column.plain for column in columns.of_side(side)), *extra)
 
@@ -203,29 +200,26 @@ def _compared_cells(column: FrameColumn, kind: t.DataType) -> Column:
 
 
 def _form_function(rule: CellRule, *, is_json: bool) -> Callable[[Column], Column]:
+    """The normalized values of cells, by the rules of `driftline.tables`; a null has one too."""
+
     def form(cells: pa.Array) -> pa.Array:
-        return _forms(cells, rule, is_json=is_json)
+        import polars as pl
+
+        from driftline.sources import json_columns
+        from driftline.tables.kernels import form_column
+
+        prepare_worker()
+        is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
+        table = pa.table({"cells": cells})
+        texts = pl.Series(pl.from_arrow((table if is_text or is_json else json_columns(table)).column(0)))
+        if is_json:
+            texts = texts.fill_null("null")
+        forms = form_column(texts.fill_null(""), rule, typed=not is_text)
+        null = pl.Series([rule.form_of_json("null")])
+        formed = forms.zip_with(texts.is_not_null(), null) if texts.null_count() else forms
+        return formed.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
     return arrow_function("string", form)
-
-
-def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
-    """The normalized values of a batch of cells, by the rules of `driftline.tables`; a null has one too."""
-    import polars as pl
-
-    from driftline.sources import json_columns
-    from driftline.tables.kernels import form_column
-
-    prepare_worker()
-    is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
-    table = pa.table({"cells": cells})
-    texts = pl.Series(pl.from_arrow((table if is_text or is_json else json_columns(table)).column(0)))
-    if is_json:
-        texts = texts.fill_null("null")
-    forms = form_column(texts.fill_null(""), rule, typed=not is_text)
-    null = pl.Series([rule.form_of_json("null")])
-    formed = forms.zip_with(texts.is_not_null(), null) if texts.null_count() else forms
-    return formed.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
 
 
 def with_verdicts(paired: DataFrame, columns: FrameColumns) -> DataFrame:
@@ -242,21 +236,17 @@ def with_verdicts(paired: DataFrame, columns: FrameColumns) -> DataFrame:
 
 def _verdict_function(rule: CellRule) -> Callable[[Column, Column], Column]:
     def differs(a: pa.Array, b: pa.Array) -> pa.Array:
-        return _verdicts(a, b, rule)
+        import polars as pl
+
+        from driftline.tables.kernels import forms_differ
+
+        prepare_worker()
+        # A pair without one of its rows is no change: the result for its cells is not used.
+        nothing = rule.form_of_json("null")
+        before, after = (pl.Series(pl.from_arrow(side.fill_null(nothing))) for side in (a, b))
+        return forms_differ(before, after, rule).to_arrow()
 
     return arrow_function("boolean", differs)
-
-
-def _verdicts(a: pa.Array, b: pa.Array, rule: CellRule) -> pa.Array:
-    import polars as pl
-
-    from driftline.tables.kernels import forms_differ
-
-    prepare_worker()
-    # A pair without one of its rows is no change: the result for its cells is not used.
-    nothing = rule.form_of_json("null")
-    before, after = (pl.Series(pl.from_arrow(side.fill_null(nothing))) for side in (a, b))
-    return forms_differ(before, after, rule).to_arrow()
 
 
 def struct(cells: Iterable[str]) -> str:
@@ -295,16 +285,14 @@ def comparable(value: Column, kind: t.DataType) -> Column:
         element = kind.elementType
         return f.transform(value, lambda one: comparable(one, element))
     if isinstance(kind, t.MapType):
-        return f.array_sort(f.transform(f.map_entries(value), lambda entry: _entry(entry, kind)))
+        entry = t.StructType([t.StructField("key", kind.keyType), t.StructField("value", kind.valueType)])
+        return f.array_sort(f.transform(f.map_entries(value), lambda one: _comparable_fields(one, entry)))
     if isinstance(kind, t.StructType):
-        fields = [comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields]
-        return f.when(value.isNotNull(), f.struct(*fields))
+        return f.when(value.isNotNull(), _comparable_fields(value, kind))
     if isinstance(kind, _VARIANT):
         return f.to_json(value)
     return value.cast("string")
 
 
-def _entry(entry: Column, kind: t.MapType) -> Column:
-    return f.struct(
-        comparable(entry["key"], kind.keyType).alias("key"), comparable(entry["value"], kind.valueType).alias("value")
-    )
+def _comparable_fields(value: Column, kind: t.StructType) -> Column:
+    return f.struct(*(comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
@@ -438,17 +438,18 @@ def _own_row(shown: Sequence[FrameColumn]) -> Column:
     """The row of the side that has one, under its own names; a name that only the other side has is null."""
     in_a = {column.name_a: column for column in shown if column.name_a is not None}
     in_b = {column.name_b: column for column in shown if column.name_b is not None}
-    names = list(dict.fromkeys([*in_a, *in_b]))
-    fields = [t.StructField(name, _common_type(in_a.get(name), in_b.get(name))) for name in names]
-    cells = (_own_cell(in_a.get(name), in_b.get(name)) for name in names)
-    return f.expr(struct(f"{cell} AS f{at}" for at, cell in enumerate(cells))).cast(t.StructType(fields))
+    return _own_struct({name: (in_a.get(name), in_b.get(name)) for name in dict.fromkeys([*in_a, *in_b])})
 
 
 def _key(columns: FrameColumns) -> Column:
     """A's cells, B's of added rows, under A's names."""
-    fields = [t.StructField(column.name, _common_type(column, column)) for column in columns.keys]
-    cells = (_own_cell(column, column) for column in columns.keys)
-    return f.expr(struct(f"{cell} AS f{at}" for at, cell in enumerate(cells))).cast(t.StructType(fields))
+    return _own_struct({column.name: (column, column) for column in columns.keys})
+
+
+def _own_struct(cells: Mapping[str, tuple[FrameColumn | None, FrameColumn | None]]) -> Column:
+    fields = [t.StructField(name, _common_type(*pair)) for name, pair in cells.items()]
+    texts = (f"{_own_cell(*pair)} AS f{at}" for at, pair in enumerate(cells.values()))
+    return f.expr(struct(texts)).cast(t.StructType(fields))
 
 
 def _common_type(in_a: FrameColumn | None, in_b: FrameColumn | None) -> t.DataType:
@@ -470,7 +471,7 @@ def _own_cell(in_a: FrameColumn | None, in_b: FrameColumn | None) -> str:
 def _side_row(side: str, shown: Sequence[FrameColumn]) -> Column:
     fields, cells = [], []
     for column in shown:
-        name, kind = (column.name_a, column.kind_a) if side == "a" else (column.name_b, column.kind_b)
+        name, kind = column.on(side)
         if name is not None and kind is not None:
             fields.append(t.StructField(name, kind))
             cells.append(f"{side}.{column.plain} AS {column.plain}")

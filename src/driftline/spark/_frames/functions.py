@@ -15,14 +15,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
-from driftline.core import exact_loads
-from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, RowDelta, TableSchema, delta_from_wire
+from driftline.core import JsonObject, exact_loads
+from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, TableSchema, delta_from_wire
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
@@ -34,12 +35,12 @@ from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, table_blob,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from driftline.lake.kernels import Folded
     from driftline.spark._frames.diff import DataFrameDiff
 
 Batches = Iterator[pa.RecordBatch]
 Moment = int | str | datetime
 
+_COMPARISON = pa.struct([("is_match", pa.bool_()), ("report", pa.string()), ("error", pa.string())])
 _INDEX_DIFF = pa.struct(
     [
         ("diff_id", pa.string()),
@@ -92,8 +93,9 @@ def compare_payloads(
 
     compile_schema(schema, config, root)
     ship_to_tasks(frame.sparkSession)
+    comparing = partial(_comparer, schema, dict(config or {}), root)
     extended = f"{_ddl(frame)}, is_match boolean, report string, error string"
-    return frame.mapInArrow(_payload_task(old, new, schema, dict(config or {}), root), extended)
+    return frame.mapInArrow(partial(_with_results, comparing, _COMPARISON, old, new), extended)
 
 
 def row_deltas(
@@ -116,7 +118,7 @@ def row_deltas(
     ship_to_tasks(changes.events.sparkSession)
     numbered = with_row_numbers(changes.events.where("type <> 'unchanged'"), "event_number", dense=True)
     types = _declared_types(changes, schema)
-    return numbered.mapInArrow(_delta_task(table, client_id, start, types), "hlc long, delta string")
+    return numbered.mapInArrow(partial(_delta_task, table, client_id, start, types), "hlc long, delta string")
 
 
 def _declared_types(changes: DataFrameDiff, schema: TableSchema | Mapping[str, Any] | None) -> dict[str, str]:
@@ -156,7 +158,8 @@ def index_diffs(
     DiffOptions.of(modes, **limits)  # type: ignore[arg-type]  # a mistake in them is raised now
     ship_to_tasks(frame.sparkSession)
     extended = f"{_ddl(frame)}, diff_id string, changed boolean, summary string, events array<string>, error string"
-    return frame.mapInArrow(_index_task(before, after, cache_root, tuple(modes), limits), extended)
+    differ = partial(_index_diff, cache_root=cache_root, modes=tuple(modes), limits=limits)
+    return frame.mapInArrow(partial(_with_results, lambda: differ, _INDEX_DIFF, before, after), extended)
 
 
 def check_same_columns(changes: DataFrameDiff, who: str) -> t.StructType:
@@ -177,49 +180,37 @@ def _check_whole(changes: DataFrameDiff) -> None:
         raise OptionError("whole rows are needed: diff without changed_columns_only", code="invalid_option_combination")
 
 
-def _payload_task(
-    old: str, new: str, schema: Any, config: dict[str, Any], root: str | None
-) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
-        from driftline.payloads import compile as compile_schema
-
-        prepare_worker()
-        plan = compile_schema(schema, config, root)
-        for batch in batches:
-            pairs = zip(batch.column(old).to_pylist(), batch.column(new).to_pylist(), strict=True)
-            found = [_compared(plan, *pair) for pair in pairs]
-            matches, reports, errors = zip(*found, strict=True) if found else ((), (), ())
-            columns = [*batch.columns, pa.array(matches, pa.bool_()), pa.array(reports, pa.string())]
-            names = [*batch.schema.names, "is_match", "report", "error"]
-            yield pa.RecordBatch.from_arrays([*columns, pa.array(errors, pa.string())], names=names)
-
-    return run
+def _with_results(
+    begin: Callable[[], Callable[[Any, Any], JsonObject]], kind: pa.StructType, one: str, other: str, batches: Batches
+) -> Batches:
+    """Task: the batches with the fields of what a function, begun here, makes of two of their columns."""
+    prepare_worker()
+    function = begin()
+    for batch in batches:
+        pairs = zip(batch.column(one).to_pylist(), batch.column(other).to_pylist(), strict=True)
+        found = pa.array([function(*pair) for pair in pairs], kind)
+        names = [*batch.schema.names, *(field.name for field in kind)]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *found.flatten()], names=names)
 
 
-def _compared(plan: Any, old: str | None, new: str | None) -> tuple[bool | None, str | None, str | None]:
-    try:
-        report = plan.compare((old or "null").encode(), (new or "null").encode())
-    except PayloadError as error:
-        return None, None, f"{error.code}: {error.message}"
-    return report.is_match, report.to_json(execution=False).decode(), None
+def _comparer(schema: Any, config: JsonObject, root: str | None) -> Callable[[Any, Any], JsonObject]:
+    from driftline.payloads import compile as compile_schema
 
+    plan = compile_schema(schema, config, root)
 
-def _index_task(
-    before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
-) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            refs = zip(batch.column(before).to_pylist(), batch.column(after).to_pylist(), strict=True)
-            found = pa.array([_index_diff(*pair, cache_root, modes, limits) for pair in refs], _INDEX_DIFF)
-            names = [*batch.schema.names, *(field.name for field in _INDEX_DIFF)]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *found.flatten()], names=names)
+    def compare(old: str | None, new: str | None) -> JsonObject:
+        try:
+            report = plan.compare((old or "null").encode(), (new or "null").encode())
+        except PayloadError as error:
+            return {"error": f"{error.code}: {error.message}"}
+        return {"is_match": report.is_match, "report": report.to_json(execution=False).decode()}
 
-    return run
+    return compare
 
 
 def _index_diff(
-    before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
-) -> dict[str, Any]:
+    before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: JsonObject
+) -> JsonObject:
     from driftline.codeindex import IndexDiffJob
     from driftline.codeindex.kernels import run_job
 
@@ -242,27 +233,22 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _delta_task(table: str, client_id: str, start: int, types: Mapping[str, str]) -> Callable[[Batches], Batches]:
-    def run(batches: Batches) -> Batches:
-        from driftline.deltas import from_events, typed_event, with_doubles
+def _delta_task(table: str, client_id: str, start: int, types: Mapping[str, str], batches: Batches) -> Batches:
+    from driftline.deltas import from_events, typed_event, with_doubles
 
-        doubles = {name: True for name, kind in types.items() if kind == "number"}
-        exact = {name: kind for name, kind in types.items() if kind != "number"}
-
-        prepare_worker()
-        for batch in batches:
-            moments: list[int] = []
-            texts: list[str] = []
-            for event, number in zip(events_of_batch(batch), batch.column("event_number").to_pylist(), strict=True):
-                typed = [typed_event(with_doubles(event, doubles), exact)]
-                for delta in from_events(typed, table=table, client_id=client_id, start=start + number):
-                    moments.append(delta.hlc)
-                    texts.append(_json(delta.to_wire()))
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(moments, pa.int64()), pa.array(texts, pa.string())], names=["hlc", "delta"]
-            )
-
-    return run
+    prepare_worker()
+    doubles = {name: True for name, kind in types.items() if kind == "number"}
+    exact = {name: kind for name, kind in types.items() if kind != "number"}
+    for batch in batches:
+        moments: list[int] = []
+        texts: list[str] = []
+        for event, number in zip(events_of_batch(batch), batch.column("event_number").to_pylist(), strict=True):
+            typed = [typed_event(with_doubles(event, doubles), exact)]
+            for delta in from_events(typed, table=table, client_id=client_id, start=start + number):
+                moments.append(delta.hlc)
+                texts.append(_json(delta.to_wire()))
+        columns = [pa.array(moments, pa.int64()), pa.array(texts, pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, names=["hlc", "delta"])
 
 
 def events_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -311,10 +297,10 @@ def state_as_of(
     until = _timestamp(moment)
     ship_to_tasks(deltas.sparkSession)
     targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    blocks = deltas.select("delta").mapInArrow(_SplitTask(table, until, targets), BLOCK_SCHEMA)
+    blocks = deltas.select("delta").mapInArrow(partial(_split_task, table, until, targets), BLOCK_SCHEMA)
     columns = ", ".join(f"`{column.name.replace('`', '``')}` {_spark_type(column)}" for column in table.columns)
     by_row = to_partitions(blocks, targets, "target")
-    rows = by_row.mapInArrow(_FoldTask(table.columns), f"{ROW_ID} string, {columns}")
+    rows = by_row.mapInArrow(partial(_fold_task, table.columns), f"{ROW_ID} string, {columns}")
     return rows.orderBy(ROW_ID) if ordered else rows
 
 
@@ -326,65 +312,46 @@ def _timestamp(moment: Moment) -> int:
     return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment), whole_day=True)
 
 
-class _SplitTask:
+def _split_task(table: TableSchema, until: int, targets: int, batches: Batches) -> Batches:
     """The first task: the deltas of one table up to a timestamp that can matter, by row id."""
-
-    def __init__(self, table: TableSchema, until: int, targets: int) -> None:
-        self._table, self._until, self._targets = table, until, targets
-
-    def __call__(self, batches: Batches) -> Batches:
-        prepare_worker()
-        return pack(self._blocks(batches))
-
-    def _blocks(self, batches: Batches) -> Iterator[ShuffleBlock]:
-        for batch in batches:
-            yield from self._sent(list(self._deltas(batch.column(0).to_pylist())))
-
-    def _deltas(self, texts: Sequence[str | None]) -> Iterator[RowDelta]:
-        for text in texts:
-            delta = delta_from_wire(msgspec.json.decode(text or "null"), stored=True)
-            if delta.table == self._table.table and delta.hlc <= self._until:
-                yield delta
-
-    def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
-        import polars as pl
-
-        from driftline.lake.kernels import encode_deltas, needs_fold, stamp_deltas
-
-        columns = self._table.columns
-        stamped = needs_fold(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
-        targets = pl.Series(pl.from_arrow(stamped["row_id"])).hash(0) % self._targets
-        for target in targets.unique():
-            part = stamped.filter(pa.array((targets == target).to_numpy()))
-            yield ShuffleBlock(int(target), "deltas", "", 0, table_blob(part.unify_dictionaries().combine_chunks()))
+    return pack(block for batch in batches for block in _sent(table, until, targets, batch.column(0).to_pylist()))
 
 
-class _FoldTask:
+def _sent(table: TableSchema, until: int, count: int, texts: Sequence[str | None]) -> Iterator[ShuffleBlock]:
+    import polars as pl
+
+    from driftline.lake.kernels import encode_deltas, needs_fold, stamp_deltas
+
+    found = [delta_from_wire(msgspec.json.decode(text or "null"), stored=True) for text in texts]
+    deltas = [delta for delta in found if delta.table == table.table and delta.hlc <= until]
+    stamped = needs_fold(table.columns, stamp_deltas(encode_deltas(deltas, table.columns), table.columns))
+    targets = pl.Series(pl.from_arrow(stamped["row_id"])).hash(0) % count
+    for target in targets.unique():
+        part = stamped.filter(pa.array((targets == target).to_numpy()))
+        yield ShuffleBlock(int(target), "deltas", "", 0, table_blob(part.unify_dictionaries().combine_chunks()))
+
+
+def _fold_task(columns: Sequence[ColumnSchema], batches: Batches) -> Batches:
     """The second task: all deltas of some rows, folded."""
+    from driftline.lake.kernels import fold as fold_deltas
 
-    def __init__(self, columns: Sequence[ColumnSchema]) -> None:
-        self._columns = columns
+    prepare_worker()
+    base, deletes = None, None
+    held: list[Any] = []
 
-    def __call__(self, batches: Batches) -> Batches:
-        prepare_worker()
-        folded: Folded | None = None
-        held: list[Any] = []
-        for block in unpack(batches):
-            held.append(pa.ipc.open_stream(pa.py_buffer(bytes(block.blob))).read_all())
-            if sum(table.nbytes for table in held) > _HELD_BYTES:
-                folded, held = self._folded(held, folded), []
-        if held:
-            folded = self._folded(held, folded)
-        if folded is not None:
-            names = [ROW_ID, *escape_columns(self._columns)]
-            yield from folded.base.select(names).cast(self._shown(names)).to_batches()
+    def fold_held() -> tuple[Any, Any]:
+        folded = fold_deltas(columns, pa.concat_tables(held), base, deletes)
+        held.clear()
+        return folded.base, folded.deletes
 
-    def _folded(self, held: list[Any], before: Folded | None) -> Folded:
-        from driftline.lake.kernels import fold as fold_deltas
-
-        base, deletes = (None, None) if before is None else (before.base, before.deletes)
-        return fold_deltas(self._columns, pa.concat_tables(held), base, deletes)
-
-    def _shown(self, names: Sequence[str]) -> pa.Schema:
-        fields = zip(names, state_file_schema(self._columns), strict=True)
-        return pa.schema([pa.field(name, field.type) for name, field in fields])
+    for block in unpack(batches):
+        held.append(pa.ipc.open_stream(pa.py_buffer(bytes(block.blob))).read_all())
+        if sum(table.nbytes for table in held) > _HELD_BYTES:
+            base, deletes = fold_held()
+    if held:
+        base, deletes = fold_held()
+    if base is not None:
+        names = [ROW_ID, *escape_columns(columns)]
+        fields = zip(names, state_file_schema(columns), strict=True)
+        shown = pa.schema([pa.field(name, field.type) for name, field in fields])
+        yield from base.select(names).cast(shown).to_batches()
