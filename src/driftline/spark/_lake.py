@@ -16,23 +16,7 @@ import pyarrow as pa
 
 from driftline.core import LineRange, Tracker, no_progress
 from driftline.errors import DriftlineError
-from driftline.lake import Schedulers
-from driftline.lake.kernels import (
-    DeltaWork,
-    FoldPlan,
-    IngestedFile,
-    IngestPlan,
-    RangeJob,
-    Result,
-    Survey,
-    bounded_rows,
-    delta_work,
-    load_range,
-    lower_bounds,
-    split_work,
-    survey,
-    write_range,
-)
+from driftline.lake import Schedulers, kernels
 from driftline.spark._jobs import is_connect_session, watched
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.workers import prepare_worker
@@ -66,19 +50,21 @@ Batches = Iterator[pa.RecordBatch]
 Kernel = Callable[[int], Any]
 
 
-def lake_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
+def lake_engine(
+    session: SparkSession,
+) -> Callable[[kernels.FoldPlan, kernels.RangeJob, Tracker | None], Iterator[kernels.Result]]:
     """The scheduler as the lake's functions take it (`compact(…, engine=lake_engine(session))`)."""
     return partial(run_on_spark, session)
 
 
 def run_on_spark(
-    session: SparkSession, plan: FoldPlan, job: RangeJob, tracker: Tracker | None = None
-) -> Iterator[Result]:
+    session: SparkSession, plan: kernels.FoldPlan, job: kernels.RangeJob, tracker: Tracker | None = None
+) -> Iterator[kernels.Result]:
     """Run a job over every range of a plan; its results in the order of the ranges."""
 
-    rows_per_task = bounded_rows(ROWS_PER_TASK, plan.deltas, _BYTES_PER_TASK)
+    rows_per_task = kernels.bounded_rows(ROWS_PER_TASK, plan.deltas, _BYTES_PER_TASK)
     rows_per_task = min(rows_per_task, max(_LEAST_ROWS_PER_TASK, -(-plan.delta_count // _cores(session))))
-    work = bundles(delta_work(plan, rows_per_task), rows_per_task)
+    work = bundles(kernels.delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
     blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCK_SCHEMA))
@@ -96,10 +82,10 @@ def _cores(session: SparkSession) -> int:
     return max(1, session.sparkContext.defaultParallelism)
 
 
-def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]]:
+def bundles(work: Sequence[kernels.DeltaWork], wanted_rows: int) -> list[list[kernels.DeltaWork]]:
     """Reads combined into tasks of about equal size, so that small files share one; there is at least one task."""
     count = max(1, round(sum(piece.rows for piece in work) / wanted_rows))
-    found: list[list[DeltaWork]] = [[] for _ in range(count)]
+    found: list[list[kernels.DeltaWork]] = [[] for _ in range(count)]
     filled = [(0, number) for number in range(count)]
     for piece in sorted(work, key=lambda piece: -piece.rows):
         rows, number = heapq.heappop(filled)
@@ -108,7 +94,7 @@ def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]
     return found
 
 
-def partition_count(plan: FoldPlan, job: RangeJob) -> int:
+def partition_count(plan: kernels.FoldPlan, job: kernels.RangeJob) -> int:
     """Enough partitions that none has too many rows by the sample of each range; at most one for each range."""
     touched = [each for each in plan.ranges if job.every_range or each.is_piece or each.deltas]
     rows = sum(each.rows + each.deltas for each in touched)
@@ -117,7 +103,11 @@ def partition_count(plan: FoldPlan, job: RangeJob) -> int:
 
 
 def _split_task(
-    plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork]], count: int, batches: Batches
+    plan: kernels.FoldPlan,
+    job: kernels.RangeJob,
+    work: Sequence[Sequence[kernels.DeltaWork]],
+    count: int,
+    batches: Batches,
 ) -> Batches:
     """First stage: read one bundle, split it by range, send Arrow streams."""
     prepare_worker()
@@ -127,20 +117,20 @@ def _split_task(
 
 
 def _blocks(
-    plan: FoldPlan, job: RangeJob, work: Sequence[DeltaWork], count: int, with_markers: bool
+    plan: kernels.FoldPlan, job: kernels.RangeJob, work: Sequence[kernels.DeltaWork], count: int, with_markers: bool
 ) -> Iterator[ShuffleBlock]:
     for each in plan.ranges if with_markers else ():
         if each.is_piece or job.every_range:
             yield ShuffleBlock(each.index % count, _MARKER, "", each.index, b"")
     try:
-        for index, deltas in split_work(plan, work, job, lower_bounds(plan.ranges)):
+        for index, deltas in kernels.split_work(plan, work, job, kernels.lower_bounds(plan.ranges)):
             for blob in _blobs(deltas):
                 yield ShuffleBlock(index % count, _DELTAS, "", index, blob)
     except DriftlineError as error:
         yield ShuffleBlock(0, _ERROR, "", 0, pickle.dumps(error))
 
 
-def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
+def _range_task(plan: kernels.FoldPlan, job: kernels.RangeJob, batches: Batches) -> Batches:
     """Second stage: the deltas of a range, folded with the files of the range."""
     prepare_worker()
     pieces: dict[int, list[Any]] = {}
@@ -155,8 +145,8 @@ def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
         yield result_batch(index, _fold_range, plan, job, index, pieces.pop(index))
 
 
-def _fold_range(plan: FoldPlan, job: RangeJob, index: int, deltas: list[Any]) -> list[Any]:
-    return list(job(plan, load_range(plan, plan.ranges[index], deltas, job.needs_originals)))
+def _fold_range(plan: kernels.FoldPlan, job: kernels.RangeJob, index: int, deltas: list[Any]) -> list[Any]:
+    return list(job(plan, kernels.load_range(plan, plan.ranges[index], deltas, job.needs_originals)))
 
 
 def _blobs(deltas: Any) -> Iterator[Any]:
@@ -174,22 +164,22 @@ def load_schedulers(session: SparkSession) -> Schedulers:
     return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), lake_engine(session))
 
 
-def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
+def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[kernels.Survey]:
     """Survey every range, one task each."""
-    return TaskPool(session, no_progress(), "survey").map(survey, ranges)
+    return TaskPool(session, no_progress(), "survey").map(kernels.survey, ranges)
 
 
 def ingest_on_spark(
-    session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
-) -> Iterator[IngestedFile]:
+    session: SparkSession, plan: kernels.IngestPlan, work: Sequence[tuple[LineRange, int]]
+) -> Iterator[kernels.IngestedFile]:
     """Write every range, one task each; only files that tasks report are committed."""
     write = partial(_write_task, plan)
     for written in TaskPool(session, no_progress(), "ingest").map(write, work):
         yield from written
 
 
-def _write_task(plan: IngestPlan, work: tuple[LineRange, int]) -> list[IngestedFile]:
-    return list(write_range(plan, *work))
+def _write_task(plan: kernels.IngestPlan, work: tuple[LineRange, int]) -> list[kernels.IngestedFile]:
+    return list(kernels.write_range(plan, *work))
 
 
 def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:

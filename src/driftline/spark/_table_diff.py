@@ -51,30 +51,7 @@ from driftline.spark._table_tasks import (
     pick_task,
 )
 from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
-from driftline.tables import Profile, Stats, TableDiffJob, diff_to_table, event_line
-from driftline.tables.kernels import (
-    Comparison,
-    DiffPlan,
-    Engine,
-    HashedSide,
-    HashedSplit,
-    Side,
-    as_frame,
-    changes_by_column,
-    check_unchanged,
-    choose_bounds,
-    column_stats_event,
-    joined_profile,
-    new_seeds,
-    open_sides,
-    order_values,
-    raise_first_error,
-    resolve_columns,
-    schema_event,
-    sides_of,
-    stats_line,
-    total_stats,
-)
+from driftline.tables import Profile, Stats, TableDiffJob, diff_to_table, event_line, kernels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -109,7 +86,7 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
     with Workspace(workspace_parent()) as workspace:
-        a, b = (source.with_absolute_paths() for source in open_sides(job, workspace))
+        a, b = (source.with_absolute_paths() for source in kernels.open_sides(job, workspace))
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
             open_session(job.master) as spark,
@@ -118,7 +95,7 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
             running = SparkRun(job, spark, workspace, sizes, scratch)
             done = running.diff(a, b, layouts)
             compared = done.plan.compared
-            write(event_line(schema_event(compared)))
+            write(event_line(kernels.schema_event(compared)))
             parts = done.findings.parts
             if job.parts is not None and all(is_in(part, job.parts.folder) for part in parts):
                 job.parts.adopt(part.in_folder() for part in in_order(parts))
@@ -127,10 +104,10 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
                     join_parts(parts, partial(_write_with_progress, write, job))
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
-                write(event_line(column_stats_event(compared, done.stats, changes)))
-            write(stats_line(done.stats))
-    profile = joined_profile(done.findings.profiles(), compared, done.stats)
-    return replace(done.stats, columns=changes_by_column(compared, changes), profile=profile)
+                write(event_line(kernels.column_stats_event(compared, done.stats, changes)))
+            write(kernels.stats_line(done.stats))
+    profile = kernels.joined_profile(done.findings.profiles(), compared, done.stats)
+    return replace(done.stats, columns=kernels.changes_by_column(compared, changes), profile=profile)
 
 
 def _write_with_progress(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
@@ -162,7 +139,7 @@ def _lay_out(a: Source, b: Source, sizes: SparkPlan, workspace: Workspace, pool:
 class Done:
     """A diff without errors, whose events are ready to be joined."""
 
-    plan: DiffPlan
+    plan: kernels.DiffPlan
     findings: Findings
     stats: Stats
 
@@ -218,22 +195,24 @@ class SparkRun:
         """The events, or None if some split needs the strict parser."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
         try:
-            compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
+            compared = kernels.resolve_columns(a.header, b.header, self.job.options, kernels.sides_of(a, b))
         except (TableError, OptionError):
             # Errors inside the files come first: the strict parser looks for them, then this error is raised again.
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
-        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, profile=self.job.profile)
+        plan = kernels.DiffPlan(self.job.options, compared, kernels.new_seeds(), buckets, profile=self.job.profile)
         positional = plan.options.has_row_numbers
         tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
         return self._conclude(tasks, a, b)
 
-    def _plan_by_cells(self, plan: DiffPlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
+    def _plan_by_cells(
+        self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]
+    ) -> TaskPlan:
         bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
         return self._task_plan(plan, splits, bounds)
 
-    def _plan_positions(self, plan: DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
+    def _plan_positions(self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
         """Rows are matched by their numbers, so the rows of all splits are counted first."""
         splits = _sided(a, b)
         counts = list(self._pool("count").map(_count_rows, splits))
@@ -244,7 +223,7 @@ class SparkRun:
         bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
         return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
 
-    def _task_plan(self, plan: DiffPlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
+    def _task_plan(self, plan: kernels.DiffPlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
         parts = self._parts_place()
         folder = str(self.scratch) if isinstance(self.scratch, Path) and parts is not None else None
         return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, folder, parts, self.sizes.task_bytes)
@@ -256,11 +235,11 @@ class SparkRun:
         if not (side_a.sound and side_b.sound):
             return None
         if findings.collided:
-            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds())), a, b)
+            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=kernels.new_seeds())), a, b)
         duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
-        raise_first_error([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
-        check_unchanged([*a.splits, *b.splits])
+        kernels.raise_first_error([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
+        kernels.check_unchanged([*a.splits, *b.splits])
         return Done(tasks.table, findings, findings.stats(tasks.table, side_a, side_b))
 
     def _run_tasks(self, tasks: TaskPlan) -> Findings:
@@ -327,7 +306,7 @@ def _count_rows(one: SidedSplit) -> Counted:
     return one.split.count()
 
 
-def _make_side_sound(source: Source, side: Side, place: Location | None) -> Source:
+def _make_side_sound(source: Source, side: kernels.Side, place: Location | None) -> Source:
     """In a task: rewrite what only the strict parser reads; copies are removed with the run's temporary storage."""
     if isinstance(place, Path):
         return source.normalized(side, Workspace(str(place)))
@@ -342,7 +321,7 @@ def _make_side_sound(source: Source, side: Side, place: Location | None) -> Sour
         return cast(Source, stored_copy(sound, source, place))
 
 
-def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Location) -> SplitSide:
+def _lay_out_in_task(source: Source, side: kernels.Side, split_bytes: int, place: Location) -> SplitSide:
     check_visible(source.files)
     with Workspace() if isinstance(place, ObjectPath) else nullcontext(Workspace(str(place))) as workspace:
         laid_out = source.lay_out(side, split_bytes, workspace)
@@ -354,7 +333,7 @@ def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Locati
     return laid_out
 
 
-def diff_to_table_on_spark(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
+def diff_to_table_on_spark(run: kernels.Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
     """Diff and write the events as the local engine's table, in tasks; by the driver where they share no storage."""
     target = output_place(output)
     with open_session(job.master) as spark, scratch_place(spark) as scratch:
@@ -385,16 +364,16 @@ def row_bounds(rows: int, ranges: int) -> pl.Series:
     return pl.Series(cuts, dtype=pl.UInt64)
 
 
-def sampled_bounds(a: SplitSide, b: SplitSide, plan: DiffPlan, ranges: int) -> pl.Series:
+def sampled_bounds(a: SplitSide, b: SplitSide, plan: kernels.DiffPlan, ranges: int) -> pl.Series:
     """Bounds for rows that are ordered by their cells."""
     samples = [
-        order_values(as_frame(table), plan.compared, name)
+        kernels.order_values(kernels.as_frame(table), plan.compared, name)
         for name, side in (("A", a), ("B", b))
         for table in _samples(side)
     ]
     if ranges == 1 or not samples:
         return pl.Series([], dtype=pl.String)
-    return choose_bounds(pl.concat(samples), ranges)
+    return kernels.choose_bounds(pl.concat(samples), ranges)
 
 
 def _samples(side: SplitSide) -> list[pa.Table]:
@@ -411,18 +390,18 @@ def _samples(side: SplitSide) -> list[pa.Table]:
 class Findings:
     """Facts by split and bucket, and the parts of the output."""
 
-    hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
+    hashed: dict[tuple[str, int], kernels.HashedSplit] = field(default_factory=dict)
     buckets: list[BucketFact] = field(default_factory=list)
     changes: list[tuple[int, ...]] = field(default_factory=list)
     kinds: dict[int, list[Profile]] = field(default_factory=dict)  # by range of the output
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
-    def stats(self, plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
+    def stats(self, plan: kernels.DiffPlan, a: kernels.HashedSide, b: kernels.HashedSide) -> Stats:
         """The counts of all buckets together."""
-        return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
+        return kernels.total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
 
-    def column_changes(self, compared: Comparison) -> dict[str, int]:
+    def column_changes(self, compared: kernels.Comparison) -> dict[str, int]:
         """How often each compared column changed."""
         totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
         return dict(zip((column.a for column in compared.columns), totals, strict=False))
@@ -442,9 +421,9 @@ class Findings:
         for _, _, error in sorted(self.errors, key=lambda one: one[:2]):
             raise error
 
-    def side(self, side: Side, layout: SplitSide) -> HashedSide:
+    def side(self, side: kernels.Side, layout: SplitSide) -> kernels.HashedSide:
         """The facts of one side, split after split."""
-        found = HashedSide(side, layout)
+        found = kernels.HashedSide(side, layout)
         for number in range(len(layout.splits)):
             found.note(self.hashed[side, number])
         return found
@@ -453,7 +432,7 @@ class Findings:
         """Add a fact."""
         if isinstance(fact, DriftlineError):
             self.errors.append((side, number, fact))
-        elif isinstance(fact, HashedSplit):
+        elif isinstance(fact, kernels.HashedSplit):
             self.hashed[side, number] = fact
         elif isinstance(fact, ChangesFact):
             self.changes += fact.counts

@@ -26,31 +26,7 @@ from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources import InputFile, Split
 from driftline.spark._jobs import write_part
 from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, table_blob, unpack
-from driftline.tables import Profile, Stats
-from driftline.tables.kernels import (
-    ROW_HASH,
-    SELECTED_ROW,
-    ChunkStore,
-    DiffPlan,
-    Duplicate,
-    HashCollision,
-    HashedSplit,
-    RowChunk,
-    RowHashes,
-    SelectedRows,
-    Side,
-    cut_chunks,
-    cut_points,
-    encode_cut,
-    fetch_rows,
-    hash_split,
-    join_chunks,
-    join_hashes,
-    match_bucket,
-    range_bounds,
-    row_blocks,
-    split_of,
-)
+from driftline.tables import Profile, Stats, kernels
 
 FACT, PART, LINES = "fact", "part", "lines"
 _HASHES, _HASHES_IN_FILE, _WANTED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"
@@ -63,7 +39,7 @@ Batches = Iterator[pa.RecordBatch]
 class SidedSplit(NamedTuple):
     """A split, its side and number, and, known in positional diffs only, its first record and the rows before it."""
 
-    side: Side
+    side: kernels.Side
     number: int
     split: Split
     first_record: int = 0
@@ -78,7 +54,7 @@ class TaskPlan:
     store. None: there is none, and they are sent as blocks.
     """
 
-    table: DiffPlan
+    table: kernels.DiffPlan
     splits: tuple[SidedSplit, ...]
     bounds: pl.Series
     block_rows: int
@@ -119,8 +95,8 @@ class BucketFact:
     """The result of a bucket; after `collided` the diff is run again with other hash seeds."""
 
     stats: Stats = field(default_factory=Stats)
-    duplicate_a: Duplicate | None = None
-    duplicate_b: Duplicate | None = None
+    duplicate_a: kernels.Duplicate | None = None
+    duplicate_b: kernels.Duplicate | None = None
     collided: bool = False
 
 
@@ -132,7 +108,7 @@ class ChangesFact:
     profiles: list[Profile]
 
 
-Fact = HashedSplit | BucketFact | ChangesFact | DriftlineError
+Fact = kernels.HashedSplit | BucketFact | ChangesFact | DriftlineError
 
 
 def hash_task(plan: TaskPlan, batches: Batches) -> Batches:
@@ -159,11 +135,11 @@ def encode_task(plan: TaskPlan, batches: Batches) -> Batches:
 
 def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     group = plan.groups[number]
-    by_bucket: defaultdict[int, list[RowHashes]] = defaultdict(list)
+    by_bucket: defaultdict[int, list[kernels.RowHashes]] = defaultdict(list)
     for one in plan.splits[group.start : group.stop]:
         try:
             check_visible(one.split.files)
-            hashed = hash_split(one.split, one.side, one.number, plan.table)
+            hashed = kernels.hash_split(one.split, one.side, one.number, plan.table)
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
@@ -175,16 +151,18 @@ def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     yield from send(by_bucket, plan.splits[group.start].side, number)
 
 
-def _hashes_inline(by_bucket: dict[int, list[RowHashes]], side: Side, group: int) -> Iterator[ShuffleBlock]:
+def _hashes_inline(
+    by_bucket: dict[int, list[kernels.RowHashes]], side: kernels.Side, group: int
+) -> Iterator[ShuffleBlock]:
     for bucket in sorted(by_bucket):
-        hashes = join_hashes(by_bucket.pop(bucket))
+        hashes = kernels.join_hashes(by_bucket.pop(bucket))
         step = BLOCK_BYTES // hashes.itemsize
         for start in range(0, len(hashes), step):
             yield ShuffleBlock(bucket, _HASHES, side, group, hashes[start : start + step].tobytes())
 
 
 def _hashes_in_file(
-    by_bucket: dict[int, list[RowHashes]], side: Side, group: int, folder: str
+    by_bucket: dict[int, list[kernels.RowHashes]], side: kernels.Side, group: int, folder: str
 ) -> Iterator[ShuffleBlock]:
     """Where tasks share storage, the shuffle carries references to hashes: one file for each attempt at a group."""
     path = os.path.join(folder, f"hashes-{group:06d}-{secrets.token_hex(8)}")
@@ -197,7 +175,7 @@ def _hashes_in_file(
             start += size
 
 
-def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
+def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = kernels.ROW_HASH) -> kernels.RowHashes:
     """The row hashes that a block contains, or refers to."""
     if block.kind == _HASHES:
         return np.frombuffer(block.blob, kind)
@@ -225,9 +203,9 @@ def check_visible(files: Sequence[InputFile]) -> None:
         ) from error
 
 
-def _by_bucket(hashed: HashedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, RowHashes]]:
+def _by_bucket(hashed: kernels.HashedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, kernels.RowHashes]]:
     if plan.table.options.has_row_numbers and hashed.parts:
-        return row_blocks(hashed.parts[0], one.rows_before, plan.block_rows)
+        return kernels.row_blocks(hashed.parts[0], one.rows_before, plan.block_rows)
     return enumerate(hashed.parts)
 
 
@@ -241,8 +219,8 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
     for bucket in sorted(pending):
         sides = pending.pop(bucket)
         try:
-            found = match_bucket(_in_file_order(sides["A"], plan), _in_file_order(sides["B"], plan), plan.table)
-        except HashCollision:
+            found = kernels.match_bucket(_in_file_order(sides["A"], plan), _in_file_order(sides["B"], plan), plan.table)
+        except kernels.HashCollision:
             yield _fact(BucketFact(collided=True), "", bucket)
             continue
         except DriftlineError as error:
@@ -253,15 +231,17 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
         yield from _wanted_by_group(found.wanted_b, "B", plan.splits_of_a, plan)
 
 
-def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[RowHashes]:
+def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[kernels.RowHashes]:
     # A shuffle promises no order.
     parts = [hashes_of(block, plan.table.row_hash_type) for block in blocks]
     return sorted((part for part in parts if len(part)), key=lambda part: int(part["place"][0]))
 
 
-def _wanted_by_group(wanted: SelectedRows, side: Side, first_split: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+def _wanted_by_group(
+    wanted: kernels.SelectedRows, side: kernels.Side, first_split: int, plan: TaskPlan
+) -> Iterator[ShuffleBlock]:
     wanted = wanted[np.argsort(wanted["place"])]
-    groups = plan.group_of[split_of(wanted["place"]).astype(np.int64) + first_split]
+    groups = plan.group_of[kernels.split_of(wanted["place"]).astype(np.int64) + first_split]
     borders = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(wanted)]
     for start, end in pairwise(borders):
         if start < end:
@@ -269,59 +249,59 @@ def _wanted_by_group(wanted: SelectedRows, side: Side, first_split: int, plan: T
 
 
 def _pick(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
-    wanted: defaultdict[int, list[SelectedRows]] = defaultdict(list)
+    wanted: defaultdict[int, list[kernels.SelectedRows]] = defaultdict(list)
     for block in blocks:
         if block.kind == FACT:
             yield block
         else:
-            wanted[block.target].append(np.frombuffer(block.blob, SELECTED_ROW))
+            wanted[block.target].append(np.frombuffer(block.blob, kernels.SELECTED_ROW))
     for number in sorted(wanted):
         yield from _pick_group(number, np.concatenate(wanted.pop(number)), plan)
 
 
-def _pick_group(number: int, wanted: SelectedRows, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+def _pick_group(number: int, wanted: kernels.SelectedRows, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     group = plan.groups[number]
     splits = plan.splits[group.start : group.stop]
     wanted = wanted[np.argsort(wanted["place"])]
     behind = np.array([one.number for one in splits], np.uint64) + np.uint64(1)
-    chunks: list[RowChunk] = []
+    chunks: list[kernels.RowChunk] = []
     start = 0
-    for one, end in zip(splits, np.searchsorted(split_of(wanted["place"]), behind).tolist(), strict=True):
+    for one, end in zip(splits, np.searchsorted(kernels.split_of(wanted["place"]), behind).tolist(), strict=True):
         if start == end:
             continue
         try:
             check_visible(one.split.files)
-            chunks.append(fetch_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
+            chunks.append(kernels.fetch_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
         start = end
-    chunk = chunks[0] if len(chunks) == 1 else join_chunks(chunks).sorted()
-    for target, (first, last) in enumerate(pairwise(cut_points(chunk.order, plan.bounds))):
+    chunk = chunks[0] if len(chunks) == 1 else kernels.join_chunks(chunks).sorted()
+    for target, (first, last) in enumerate(pairwise(kernels.cut_points(chunk.order, plan.bounds))):
         for piece in _chunk_pieces(chunk.slice(first, last)):
             yield ShuffleBlock(target, _ROWS, splits[0].side, number, _chunk_bytes(piece))
 
 
-def _chunk_pieces(chunk: RowChunk) -> Iterator[RowChunk]:
+def _chunk_pieces(chunk: kernels.RowChunk) -> Iterator[kernels.RowChunk]:
     size = max(1, int(chunk.rows.estimated_size()))
     step = max(1, chunk.height * BLOCK_BYTES // size)
     for start in range(0, chunk.height, step):
         yield chunk.slice(start, min(start + step, chunk.height))
 
 
-def _chunk_bytes(chunk: RowChunk) -> memoryview:
+def _chunk_bytes(chunk: kernels.RowChunk) -> memoryview:
     frame = pl.DataFrame([chunk.kinds.alias("kinds"), chunk.order.alias("order"), *chunk.rows.get_columns()])
     return table_blob(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
-def _chunk_of(blob: Any) -> RowChunk:
+def _chunk_of(blob: Any) -> kernels.RowChunk:
     frame = pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(blob).read_all()))
-    return RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
+    return kernels.RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
 
 
 def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace) -> Iterator[ShuffleBlock]:
-    stores: defaultdict[int, dict[str, ChunkStore]] = defaultdict(
-        lambda: {side: ChunkStore(workspace, _HELD_CHUNK_BYTES // 2) for side in "AB"}
+    stores: defaultdict[int, dict[str, kernels.ChunkStore]] = defaultdict(
+        lambda: {side: kernels.ChunkStore(workspace, _HELD_CHUNK_BYTES // 2) for side in "AB"}
     )
     try:
         for block in blocks:
@@ -337,13 +317,13 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
         yield _fact(error, "", 0)
 
 
-def _lines(stores: dict[str, ChunkStore], plan: DiffPlan, changes: ChangesFact) -> Iterator[memoryview]:
+def _lines(stores: dict[str, kernels.ChunkStore], plan: kernels.DiffPlan, changes: ChangesFact) -> Iterator[memoryview]:
     """The event lines of one range, encoded in steps that fit the memory of a task; changes are counted."""
     a, b = stores["A"], stores["B"]
-    bounds = range_bounds([*a.chunks, *b.chunks], max(1, -(-(a.bytes + b.bytes) // _ENCODE_BYTES)))
-    cuts_a, cuts_b = cut_chunks(a.chunks, bounds), cut_chunks(b.chunks, bounds)
+    bounds = kernels.range_bounds([*a.chunks, *b.chunks], max(1, -(-(a.bytes + b.bytes) // _ENCODE_BYTES)))
+    cuts_a, cuts_b = kernels.cut_chunks(a.chunks, bounds), kernels.cut_chunks(b.chunks, bounds)
     for number in range(len(bounds) + 1):
-        encoded = encode_cut(cuts_a, cuts_b, number, plan)
+        encoded = kernels.encode_cut(cuts_a, cuts_b, number, plan)
         changes.counts.append(encoded.changes)
         if encoded.profile is not None:
             changes.profiles.append(encoded.profile)
