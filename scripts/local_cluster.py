@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driftline.errors import EngineError
-from driftline.spark._runtime.java import Java, find_java
-from driftline.spark._runtime.jvm import class_path, spark_home
+from driftline.spark._runtime.jvm import Java, class_path, find_java, spark_home
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_SECONDS = 60

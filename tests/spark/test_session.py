@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from driftline.errors import EngineError
-from driftline.spark._runtime import java, java as class_archive, session
+from driftline.spark._runtime import jvm as class_archive, jvm as java, session
 from driftline.spark._runtime.jvm import class_path
 from driftline.spark._runtime.session import is_plain, needs_home
 from support.processes import PATIENCE, on_this_machine, start_process, wait_until
@@ -140,7 +140,7 @@ def test_inner_session_is_the_outer_one_and_the_outer_goes_on(spark) -> None:
 
 def test_works_with_java_hidden_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     code = """
-        from driftline.spark._runtime.java import find_java
+        from driftline.spark._runtime.jvm import find_java
         from driftline.spark._runtime.session import open_session
         print(find_java().found_in)
         with open_session("local[1]") as spark:
@@ -250,8 +250,8 @@ def test_users_without_a_home_have_no_archive(monkeypatch: pytest.MonkeyPatch) -
 
 def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
     code = """
-        from driftline.spark._runtime.java import archive_for
-        from driftline.spark._runtime.java import find_java
+        from driftline.spark._runtime.jvm import archive_for
+        from driftline.spark._runtime.jvm import find_java
         from driftline.spark._runtime.jvm import class_path
         from driftline.spark._runtime.session import open_session
         archive = archive_for(find_java(), class_path(lean=True)).path

@@ -48,7 +48,7 @@ def _babel() -> bool:
 
 def _java() -> bool:
     from driftline.errors import EngineError
-    from driftline.spark._runtime.java import find_java
+    from driftline.spark._runtime.jvm import find_java
 
     try:
         return bool(find_java())

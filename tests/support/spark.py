@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from driftline.spark._runtime.java import find_java
-from driftline.spark._runtime.jvm import class_path
+from driftline.spark._runtime.jvm import class_path, find_java
 from support.processes import PATIENCE, start_process, wait_until
 
 SOURCE = str(Path(__file__).parents[2] / "src")

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
         load_schedulers as load_schedulers,
         run_in_tasks as run_in_tasks,
     )
-    from driftline.spark._payloads import payload_scheduler as payload_scheduler
-    from driftline.spark._runtime.java import find_java as find_java
+    from driftline.spark._runtime.jvm import find_java as find_java
     from driftline.spark._runtime.masters import chosen_master as chosen_master
     from driftline.spark._runtime.session import (
         check_session as check_session,
@@ -37,5 +36,6 @@ if TYPE_CHECKING:
         run_table_diff as run_table_diff,
     )
     from driftline.spark._table_diff import diff_to_table_on_spark as diff_to_table_on_spark
+    from driftline.spark._tasks import payload_scheduler as payload_scheduler
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

