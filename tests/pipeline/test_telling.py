@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.pipeline import RunRecord, load
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
-from driftline.pipeline._run.notify import FORMATS, body_of, call_hooks
+from driftline.pipeline._run.notify import call_hooks
 from driftline.pipeline._run.run import locked
 from support.shop import run
 
@@ -92,25 +93,25 @@ def test_a_command_is_tried_again_and_stopped_when_it_takes_too_long(ended: tupl
     assert "No such file" in words
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_chat_tools_get_json_that_they_take(name: str, ended: tuple[Pipeline, RunRecord]) -> None:
+def test_a_command_makes_a_message_of_the_figures(ended: tuple[Pipeline, RunRecord]) -> None:
     pipeline, record = ended
-    message = json.loads(body_of(pipeline, FinishHook(format=name), record))
-    words = {
-        "slack": lambda: message["text"],
-        "discord": lambda: message["content"],
-        "teams": lambda: message["attachments"][0]["content"]["body"][0]["text"],
-    }[name]()
-    assert words.startswith("p: exceeded in ")
-    assert words.endswith("1 of 1 stages done\nt/2026-03-02/diff: changed > 0 (measured 1)")
-
-
-def test_a_template_is_json_whatever_the_words_are(ended: tuple[Pipeline, RunRecord]) -> None:
-    pipeline, record = ended
-    (pipeline.directory / "message.json").write_text('{"a": ["{result} of {pipeline}"], "b": "{problems}", "c": 5}')
     wild = replace(record, exceeded=('say "no"\n{summary}\\',))
-    body = json.loads(body_of(pipeline, FinishHook(template="message.json"), wild))
-    assert body == {"a": ["exceeded of p"], "b": 'say "no"\n{summary}\\', "c": 5}
+    script = """
+import json, sys
+run = json.load(sys.stdin)
+words = [f"{run['pipeline']}: {run['result']}", *run["exceeded"]]
+open("message.json", "w").write(json.dumps({"text": "\\n".join(words)}))
+"""
+    assert call_hooks(with_hook(pipeline, command=(sys.executable, "-c", script)), wild) == []
+    message = json.loads((pipeline.directory / "message.json").read_text())
+    assert message == {"text": 'p: exceeded\nsay "no"\n{summary}\\'}
+
+
+@pytest.mark.parametrize("line", ['format = "slack"', 'template = "message.json"'])
+def test_messages_of_earlier_versions_are_refused_by_name(line: str, file: Path) -> None:
+    file.write_text(HEAD + f'[[hooks]]\nwebhook = "http://127.0.0.1/"\n{line}\n')
+    with pytest.raises(PipelineError, match=f"p.toml:9: '{line.split()[0]}' is gone: a 'command' makes messages"):
+        load(file)
 
 
 def test_a_locked_start_is_told(file: Path) -> None:
@@ -182,9 +183,7 @@ def test_a_long_file_of_lineage_is_set_aside(file: Path) -> None:
     ("hook", "words"),
     [
         ('[[hooks]]\nwhen = "failure"\n', "a hook needs 'command' or 'webhook'"),
-        ('[[hooks]]\nwebhook = "https://x"\nformat = "irc"\n', "use one of figures, slack"),
         ('[finish]\nwebhook = "https://x"\nretries = -1\n', "at least 0"),
-        ('[finish]\nwebhook = "https://x"\nformat = "slack"\ntemplate = "t.json"\n', "not both"),
     ],
 )
 def test_hooks_that_cannot_be(file: Path, hook: str, words: str) -> None:

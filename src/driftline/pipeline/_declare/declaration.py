@@ -288,8 +288,6 @@ class FinishHook:
     command: tuple[str, ...] = declared(Section.texts, ())
     webhook: str | None = declared(Section.text, None)
     when: str = declared(one_of("always", "success", "failure"), "always")
-    format: str = declared(one_of("figures", "slack", "discord", "teams"), "figures")
-    template: str | None = declared(_path, None)
     timeout: float = declared(at_least(1), 60)
     retries: int = declared(at_least(0), 0)
     wait: float = 1.0
@@ -468,13 +466,14 @@ def _index(name: str, section: Section) -> IndexFlow:
 
 
 def _hook(section: Section) -> FinishHook:
+    for gone in ("format", "template"):
+        if gone in section:
+            section.fail(f"{gone!r} is gone: a 'command' makes messages of the figures, as in guides/pipeline.md", gone)
     hook = section.record(FinishHook)
     if not hook.command and hook.webhook is None:
         section.fail("a hook needs 'command' or 'webhook'")
     if hook.webhook is not None and not hook.webhook.startswith(("http://", "https://")):
         section.fail("'webhook' is an http:// or https:// address", "webhook")
-    if hook.template is not None and hook.format != "figures":
-        section.fail("give either 'format' or 'template', not both", "template")
     return hook
 
 

@@ -6,15 +6,15 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import subprocess
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,7 @@ from driftline.pipeline._run.records import RunRecord, StageRun
 from driftline.version import __version__
 
 _LONGEST_WAIT = 60.0
-_LONGEST_TEXT = 1900  # chat tools refuse longer messages
-_MOST_LISTED = 8
-# What chat tools take; texts in braces are filled in.
-FORMATS: JsonObject = {
-    "slack": {"text": "{summary}"},
-    "discord": {"content": "{summary}"},
-    "teams": {
-        "type": "message",
-        "attachments": [
-            {
-                "contentType": "application/vnd.microsoft.card.adaptive",
-                "content": {
-                    "type": "AdaptiveCard",
-                    "version": "1.4",
-                    "body": [{"type": "TextBlock", "text": "{summary}", "wrap": True}],
-                },
-            }
-        ],
-    },
-}
+Sample = tuple[Mapping[str, str], float]  # labels and value
 RESULTS = ("done", "exceeded", "failed", "cancelled", "locked")
 PRODUCER = f"https://pypi.org/project/driftline/{__version__}"
 _SPEC = "https://openlineage.io/spec"
@@ -71,16 +52,12 @@ def call_hooks(pipeline: Pipeline, record: RunRecord) -> list[str]:
     """Call the declared hooks; their error messages."""
     problems = []
     for hook in pipeline.hooks:
-        if _is_wanted(hook, record):
+        if hook.when == "always" or (hook.when == "success") == (record.result == "done"):
             if hook.command:
-                problems += _insistently(hook, lambda hook=hook: _run_command(pipeline, hook, record))  # type: ignore[misc]
+                problems += _insistently(hook, partial(_run_command, pipeline, hook, record))
             if hook.webhook:
-                problems += _insistently(hook, lambda hook=hook: _post(pipeline, hook, record))  # type: ignore[misc]
+                problems += _insistently(hook, partial(_post, hook, record))
     return problems
-
-
-def _is_wanted(hook: FinishHook, record: RunRecord) -> bool:
-    return hook.when == "always" or (hook.when == "success") == (record.result == "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +97,7 @@ def _run_command(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> _Re
             hook.command,
             cwd=pipeline.directory,
             env=environment,
-            input=body_of(pipeline, hook, record),
+            input=metrics_json(record),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=hook.timeout,
@@ -136,77 +113,22 @@ def _run_command(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> _Re
     return None
 
 
-def _post(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> _Refusal | None:
+def _post(hook: FinishHook, record: RunRecord) -> _Refusal | None:
     assert hook.webhook is not None
-    request = urllib.request.Request(  # noqa: S310 - http and https only, checked when the file is read
-        hook.webhook,
-        data=body_of(pipeline, hook, record),
-        headers={"Content-Type": "application/json"},
-        method="POST",
-    )
+    as_json = {"Content-Type": "application/json"}
+    # http and https only, checked when the file is read
+    request = urllib.request.Request(hook.webhook, metrics_json(record), as_json, method="POST")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=hook.timeout):  # noqa: S310
             return None
     except urllib.error.HTTPError as error:
         words = f"the webhook did not take the result: {error.code} {error.reason}"
-        return _Refusal(words, error.code < 500 and error.code not in (408, 429), _asked_to_wait(error))
+        wait = 0.0
+        with contextlib.suppress(ValueError):
+            wait = float(error.headers.get("Retry-After") or 0)
+        return _Refusal(words, error.code < 500 and error.code not in (408, 429), wait)
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         return _Refusal(f"the webhook did not take the result: {getattr(error, 'reason', error)}")
-
-
-def _asked_to_wait(error: urllib.error.HTTPError) -> float:
-    with contextlib.suppress(ValueError):
-        return float(error.headers.get("Retry-After") or 0)
-    return 0.0
-
-
-def body_of(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> bytes:
-    """What a hook is given: the figures, or the JSON of its format or template with the words filled in."""
-    if hook.template is not None:
-        template = read_template(pipeline, hook.template)
-    elif hook.format in FORMATS:
-        template = FORMATS[hook.format]
-    else:
-        return metrics_json(record)
-    return json.dumps(_filled(template, _words(record)), ensure_ascii=False).encode()
-
-
-def read_template(pipeline: Pipeline, path: str) -> Any:
-    """The JSON of a template file."""
-    with io_errors(path):
-        text = pipeline.place(path).read_bytes().decode()
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DriftlineError(f"the template {path} is not JSON: {error}", code="invalid_template") from error
-
-
-def _filled(template: Any, words: dict[str, str]) -> Any:
-    """Texts with their braces filled in: in parsed JSON, so that no quote of a message breaks it."""
-    if isinstance(template, str):
-        return re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), template)
-    if isinstance(template, list):
-        return [_filled(item, words) for item in template]
-    return {name: _filled(item, words) for name, item in template.items()} if isinstance(template, dict) else template
-
-
-def _words(record: RunRecord) -> dict[str, str]:
-    problems = [f"{stage.stage}: {stage.problem}" for stage in record.stages if stage.result == "failed"]
-    listed = [*([record.problem] if record.problem else []), *problems, *record.exceeded]
-    told = listed[:_MOST_LISTED] + ([f"and {len(listed) - _MOST_LISTED} more"] if len(listed) > _MOST_LISTED else [])
-    done = sum(stage.result == "done" for stage in record.stages)
-    head = f"{record.pipeline}: {record.result} in {record.seconds:.1f} s, {done} of {len(record.stages)} stages done"
-    return {
-        "pipeline": record.pipeline,
-        "run": record.run_id,
-        "result": record.result,
-        "exit_code": str(record.exit_code),
-        "seconds": f"{record.seconds:.1f}",
-        "started_at": record.started_at,
-        "problems": "\n".join(told),
-        "warnings": "\n".join(record.warnings[:_MOST_LISTED]),
-        "summary": "\n".join([head, *told, *record.warnings[:_MOST_LISTED]])[:_LONGEST_TEXT],
-    }
 
 
 # Metrics: JSON, and a Prometheus text file for the textfile collector of node_exporter.
@@ -229,56 +151,39 @@ def metrics_json(record: RunRecord) -> bytes:
         {"stage": run.stage, "result": run.result, "seconds": round(run.seconds, 3), "counts": dict(run.counts or {})}
         for run in record.stages
     ]
-    content: JsonObject = {
-        "pipeline": record.pipeline,
-        "run": record.run_id,
-        "startedAt": record.started_at,
-        "seconds": record.seconds,
-        "engine": record.engine,
-        "result": record.result,
-        "exceeded": list(record.exceeded),
-        "warnings": list(record.warnings),
-        "problem": record.problem,
-        "stages": stages,
-    }
-    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
+    content = {"pipeline": record.pipeline, "run": record.run_id, "startedAt": record.started_at}
+    for name in ("seconds", "engine", "result", "exceeded", "warnings", "problem"):
+        content[name] = getattr(record, name)
+    return json.dumps({**content, "stages": stages}, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def prometheus_text(record: RunRecord) -> bytes:
     """The figures in the Prometheus exposition format."""
-    return ("\n".join(_lines(record)) + "\n").encode()
+    lines = [line for family in _families(record) for line in _family(record.pipeline, *family)]
+    return ("\n".join(lines) + "\n").encode()
 
 
-def _lines(record: RunRecord) -> Iterator[str]:
-    pipeline = {"pipeline": record.pipeline}
+def _families(record: RunRecord) -> Iterator[tuple[str, str, Sequence[Sample]]]:
+    """Names, help texts, and samples with their labels beside that of the pipeline."""
     started = datetime.fromisoformat(record.started_at).timestamp()
-    yield from _family("driftline_pipeline_started_seconds", "Unix time at which the last run began.")
-    yield _sample("driftline_pipeline_started_seconds", pipeline, started)
-    yield from _family("driftline_pipeline_duration_seconds", "How long the last run took.")
-    yield _sample("driftline_pipeline_duration_seconds", pipeline, record.seconds)
-    yield from _family("driftline_pipeline_result", "1 for the result of the last run, 0 for the others.")
-    for result in RESULTS:
-        yield _sample("driftline_pipeline_result", {**pipeline, "result": result}, int(result == record.result))
-    yield from _family("driftline_pipeline_limits_exceeded", "Limits that the last run exceeded.")
-    for level, words in (("fail", record.exceeded), ("warn", record.warnings)):
-        yield _sample("driftline_pipeline_limits_exceeded", {**pipeline, "level": level}, len(words))
-    yield from _family("driftline_stage_duration_seconds", "How long a stage took in the last run.")
-    for run in record.stages:
-        labels = {**pipeline, "stage": run.stage, "result": run.result}
-        yield _sample("driftline_stage_duration_seconds", labels, round(run.seconds, 3))
-    yield from _family("driftline_stage_rows", "What a stage counted in the last run.")
-    for run in record.stages:
-        for name, value in (run.counts or {}).items():
-            yield _sample("driftline_stage_rows", {**pipeline, "stage": run.stage, "count": name}, value)
+    yield "pipeline_started_seconds", "Unix time at which the last run began.", [({}, started)]
+    yield "pipeline_duration_seconds", "How long the last run took.", [({}, record.seconds)]
+    results = [({"result": result}, int(result == record.result)) for result in RESULTS]
+    yield "pipeline_result", "1 for the result of the last run, 0 for the others.", results
+    levels = [({"level": "fail"}, len(record.exceeded)), ({"level": "warn"}, len(record.warnings))]
+    yield "pipeline_limits_exceeded", "Limits that the last run exceeded.", levels
+    times = [({"stage": run.stage, "result": run.result}, round(run.seconds, 3)) for run in record.stages]
+    yield "stage_duration_seconds", "How long a stage took in the last run.", times
+    counts = [({"stage": run.stage, "count": n}, v) for run in record.stages for n, v in (run.counts or {}).items()]
+    yield "stage_rows", "What a stage counted in the last run.", counts
 
 
-def _family(name: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-
-
-def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value}"
+def _family(pipeline: str, name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
+    yield f"# HELP driftline_{name} {text}"
+    yield f"# TYPE driftline_{name} gauge"
+    for labels, value in samples:
+        shown = ",".join(f'{key}="{_escaped(words)}"' for key, words in {"pipeline": pipeline, **labels}.items())
+        yield f"driftline_{name}{{{shown}}} {value}"
 
 
 def _escaped(text: str) -> str:
@@ -307,44 +212,31 @@ def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
 
 def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[JsonObject]:
     """The run begins, the stages that ran begin and end, the run ends."""
-    name = record.pipeline
-    end = _later(record.started_at, record.seconds)
-    yield _event(pipeline, "START", record.started_at, _id(record.run_id), name)
+    event = partial(_event, pipeline, record.run_id, record.pipeline)
+    yield event("START", record.started_at, {})
     for stage in record.stages:
         if stage.result in ("done", "failed") and stage.started_at is not None:
-            yield from _stage_events(pipeline, record, stage)
+            yield from _stage_events(pipeline, record, stage, stage.started_at)
     facets = _error(record.problem) if record.problem else {}
-    yield _event(pipeline, _ENDINGS[record.result], end, _id(record.run_id), name, facets)
+    yield event(_ENDINGS[record.result], _later(record.started_at, record.seconds), facets)
 
 
-def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Iterator[JsonObject]:
-    assert stage.started_at is not None
-    name, run = f"{record.pipeline}.{stage.stage}", _id(f"{record.run_id}/{stage.stage}")
+def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun, started_at: str) -> Iterator[JsonObject]:
+    event = partial(_event, pipeline, f"{record.run_id}/{stage.stage}", f"{record.pipeline}.{stage.stage}")
     parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=_job(pipeline, record.pipeline))}
-    yield _event(pipeline, "START", stage.started_at, run, name, parent)
+    yield event("START", started_at, parent)
     kept = stage.record
-    inputs = [dataset(pipeline, entry["path"]) for entry in kept.inputs] if kept else []
-    outputs = [
-        {
-            **dataset(pipeline, output.path),
-            "outputFacets": {"outputStatistics": _facet(_STATISTICS, size=output.size)},
-        }
-        for output in (kept.outputs if kept else ())
-    ]
+    outputs = [_output(pipeline, each.path, size=each.size) for each in (kept.outputs if kept else ())]
     if kept and stage.counts and "deltas" in stage.counts and pipeline.lake is not None:
-        outputs.append(_lake_table(pipeline, stage))
+        table = f"{pipeline.lake.path.rstrip('/')}/tables/{stage.stage.partition('/')[0]}"
+        outputs.append(_output(pipeline, table, rowCount=stage.counts["deltas"]))
     facets = parent if stage.result == "done" else {**parent, **_error(stage.problem or "no word")}
-    ending = "COMPLETE" if stage.result == "done" else "FAIL"
-    event = _event(pipeline, ending, _later(stage.started_at, stage.seconds), run, name, facets)
-    yield {**event, "inputs": inputs, "outputs": outputs}
+    inputs = [dataset(pipeline, entry["path"]) for entry in kept.inputs] if kept else []
+    yield event(_ENDINGS[stage.result], _later(started_at, stage.seconds), facets, inputs, outputs)
 
 
-def _lake_table(pipeline: Pipeline, stage: StageRun) -> JsonObject:
-    assert pipeline.lake is not None
-    assert stage.counts is not None
-    table = dataset(pipeline, f"{pipeline.lake.path.rstrip('/')}/tables/{stage.stage.partition('/')[0]}")
-    rows = _facet(_STATISTICS, rowCount=stage.counts["deltas"])
-    return {**table, "outputFacets": {"outputStatistics": rows}}
+def _output(pipeline: Pipeline, path: str, **statistics: int) -> JsonObject:
+    return {**dataset(pipeline, path), "outputFacets": {"outputStatistics": _facet(_STATISTICS, **statistics)}}
 
 
 def dataset(pipeline: Pipeline, path: str) -> JsonObject:
@@ -357,17 +249,24 @@ def dataset(pipeline: Pipeline, path: str) -> JsonObject:
 
 
 def _event(
-    pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets: JsonObject | None = None
+    pipeline: Pipeline,
+    run: str,
+    job: str,
+    kind: str,
+    when: str,
+    facets: JsonObject,
+    inputs: Sequence[JsonObject] = (),
+    outputs: Sequence[JsonObject] = (),
 ) -> JsonObject:
     return {
         "eventType": kind,
         "eventTime": when,
         "producer": PRODUCER,
         "schemaURL": _RUN_EVENT,
-        "run": {"runId": run, "facets": facets or {}},
+        "run": {"runId": _id(run), "facets": facets},
         "job": _job(pipeline, job),
-        "inputs": [],
-        "outputs": [],
+        "inputs": inputs,
+        "outputs": outputs,
     }
 
 
