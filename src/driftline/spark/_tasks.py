@@ -26,22 +26,9 @@ if TYPE_CHECKING:
 BLOCK_SCHEMA = "target int, kind string, side string, number int, blob binary"
 BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a complete batch in memory
 
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("target", pa.int32()),
-        ("kind", pa.string()),
-        ("side", pa.string()),
-        ("number", pa.int32()),
-        ("blob", pa.binary()),
-    ]
-)
 RESULTS = "number int, result binary"
-_TYPES: dict[str, type[DataType]] = {
-    "int": IntegerType,
-    "bigint": LongType,
-    "string": StringType,
-    "binary": BinaryType,
-}
+_TYPES: dict[str, type[DataType]]
+_TYPES = {"int": IntegerType, "bigint": LongType, "string": StringType, "binary": BinaryType}
 
 
 def arrow_function(kind: str, function: Callable[..., Any]) -> Callable[..., Column]:
@@ -183,7 +170,7 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[ShuffleBlock]:
 def _batch(blocks: list[ShuffleBlock]) -> pa.RecordBatch:
     targets, kinds, sides, numbers, blobs = zip(*blocks, strict=True)
     address = [integer_column(targets), _texts(kinds), _texts(sides), integer_column(numbers)]
-    return pa.RecordBatch.from_arrays([*address, bytes_column(pa.binary(), blobs)], schema=_ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*address, bytes_column(pa.binary(), blobs)], names=ShuffleBlock._fields)
 
 
 def table_blob(table: pa.Table) -> memoryview:

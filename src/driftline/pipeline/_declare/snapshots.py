@@ -73,7 +73,7 @@ class Snapshot:
     @property
     def day(self) -> date | None:
         """The day that a dated snapshot belongs to."""
-        return _day(self.label)
+        return parse_day(self.label)
 
 
 def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
@@ -134,11 +134,6 @@ def _midnight_ms(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
 
 
-def parse_day(text: str) -> date | None:
-    """The day of `2026-03-02` or `20260302`, else None."""
-    return _day(text)
-
-
 def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
     if pattern.endswith(VERSIONS):
         return _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
@@ -149,7 +144,7 @@ def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
     found = []
     for path in _names(address, start, end):
         match = label.fullmatch(path)
-        if match and (mark != "{date}" or _day(match.group(1)) is not None):
+        if match and (mark != "{date}" or parse_day(match.group(1)) is not None):
             is_folder = is_url(path) and path.endswith("/")
             found.append(Snapshot(_label(match.group(1), mark), location(path), table or None, is_folder))
     return found
@@ -176,11 +171,12 @@ def _names(location: str, start: str, end: str) -> set[str]:
 
 
 def _label(text: str, mark: str) -> str:
-    day = _day(text)
+    day = parse_day(text)
     return day.isoformat() if mark == "{date}" and day is not None else text
 
 
-def _day(text: str) -> date | None:
+def parse_day(text: str) -> date | None:
+    """The day of `2026-03-02` or `20260302`, else None."""
     try:
         return date.fromisoformat(text) if len(text) in (8, 10) else None
     except ValueError:
@@ -189,10 +185,10 @@ def _day(text: str) -> date | None:
 
 def label_order(label: str) -> tuple[int, str] | None:
     """Where a snapshot of this label stands among others; None for what is no snapshot's label."""
-    if label.isdecimal() and _day(label) is None:
-        return int(label), ""
-    day = _day(label)
-    return None if day is None else (0, day.isoformat())
+    day = parse_day(label)
+    if day is not None:
+        return 0, day.isoformat()
+    return (int(label), "") if label.isdecimal() else None
 
 
 def _order(snapshot: Snapshot) -> tuple[int, str]:
@@ -202,7 +198,7 @@ def _order(snapshot: Snapshot) -> tuple[int, str]:
 def _is_wanted(snapshot: Snapshot, since: str | None) -> bool:
     if since is None:
         return True
-    first = Snapshot(_label(since, "{date}") if _day(since) and snapshot.day else since, snapshot.path)
+    first = Snapshot(_label(since, "{date}") if parse_day(since) and snapshot.day else since, snapshot.path)
     return _order(snapshot) >= _order(first)
 
 

@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 
+import msgspec
+
 from driftline.core import JsonObject, Location, ObjectPath, io_errors, sha256_hex, write_atomically
 from driftline.errors import PipelineError
-from driftline.pipeline._stages.stage import OutputFile, Result, StageRecord
+from driftline.pipeline._stages.stage import Result, StageRecord
 from driftline.version import __version__
 
 RUNS_KEPT = 100
+_SHOWN = ("role", "path", "size", "checksum")  # of outputs, in records of runs
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
 
@@ -71,12 +74,10 @@ class RunRecord:
     def to_dict(self) -> JsonObject:
         """The record as plain data."""
         plain = asdict(self)
-        for stage, run in zip(plain["stages"], self.stages, strict=True):
-            kept = run.record
-            stage["record"] = None
-            stage["inputs"] = list(kept.inputs) if kept else []
-            stage["outputs"] = [_file_record(output) for output in kept.outputs] if kept else []
-            del stage["record"]
+        for stage in plain["stages"]:
+            kept = stage.pop("record") or {"inputs": (), "outputs": ()}
+            stage["inputs"] = list(kept["inputs"])
+            stage["outputs"] = [{name: output[name] for name in _SHOWN} for output in kept["outputs"]]
         return plain
 
 
@@ -90,10 +91,8 @@ class RecordStore:
     def stage(self, name: str) -> StageRecord | None:
         """The record of a stage, or None if there is none that can be read."""
         try:
-            plain = _opened(self._path(name).read_bytes())
-            outputs = tuple(OutputFile(**output) for output in plain.pop("outputs"))
-            return StageRecord(**{**plain, "inputs": tuple(plain["inputs"])}, outputs=outputs)
-        except (OSError, ValueError, TypeError, KeyError):
+            return msgspec.convert(_opened(self._path(name).read_bytes()), StageRecord)
+        except (OSError, ValueError):
             return None  # an unreadable record means that the stage runs again
 
     def keep_stage(self, record: StageRecord) -> None:
@@ -111,20 +110,16 @@ class RecordStore:
         write_atomically(self._runs / f"{record.run_id}.json", _sealed(record.to_dict()))
         for old in _records_in(self._runs)[:-runs]:
             old.unlink(missing_ok=True)
-        if days is not None:
-            self._drop_before(new_run_id(datetime.now(UTC) - timedelta(days=days)), record.run_id)
-
-    def _drop_before(self, first: str, newest: str) -> None:
-        """Forget runs by their ids, which are in the order of time; the newest one stays."""
-        for name in [name for name, _ in self.runs() if name < first and name != newest]:
-            (self._runs / f"{name}.json").unlink(missing_ok=True)
+        if days is not None:  # ids are in the order of time; the newest one stays
+            first = new_run_id(datetime.now(UTC) - timedelta(days=days))
+            for path in _records_in(self._runs):
+                if path.stem < first and path.stem != record.run_id:
+                    path.unlink(missing_ok=True)
 
     def last_run(self) -> JsonObject | None:
         """The record of the newest run as plain data."""
         newest = _records_in(self._runs)[-1:]
-        if not newest:
-            return None
-        return _read_run(newest[0])
+        return _read_run(newest[0]) if newest else None
 
     def runs(self) -> Iterator[tuple[str, JsonObject | None]]:
         """Every run that is remembered, newest first, with its record; None where that is damaged."""
@@ -178,10 +173,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "none"
     return found
-
-
-def _file_record(output: OutputFile) -> JsonObject:
-    return {"role": output.role, "path": output.path, "size": output.size, "checksum": output.checksum}
 
 
 def _sealed(data: JsonObject) -> bytes:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from driftline.pipeline._declare.declaration import Pipeline
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
-CACHE_VERSION = (
-    2  # raised when the same inputs give other results than before, so that records of older runs no longer hold
-)
+CACHE_VERSION = 2  # raised when the same inputs give other results, so that records of older runs no longer hold
 # done: it ran; kept: done before and still true; failed: it raised; blocked: it needs one that failed;
 # gated: a threshold before it was exceeded; cancelled: the run was stopped before it; skipped: not selected, not fresh
 Result = Literal["done", "kept", "failed", "blocked", "gated", "cancelled", "skipped"]
@@ -37,11 +35,6 @@ class Outcome:
 
 Action = Callable[["StageContext"], Outcome]
 Check = Callable[["StageContext", Mapping[str, Any]], bool]
-
-
-def always_fresh(context: StageContext, facts: Mapping[str, Any]) -> bool:
-    """For stages whose result is their files alone."""
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Stage:
     warn: tuple[Threshold, ...] = ()
     extra_inputs: Callable[[], Mapping[str, Any]] = dict
     history: Callable[[], str] | None = None
-    is_fresh: Check = always_fresh
+    is_fresh: Check = lambda context, facts: True
     after: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
     part_folders: frozenset[str] = frozenset()  # outputs that are folders of ordered parts
@@ -109,15 +102,17 @@ def changed_basis(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs between two bases, in words."""
     if before.get("version") != now["version"]:
         return "this version of driftline gives other results"
-    found = [f"{name} changed" for name in _differing(before.get("sources", {}), now["sources"])]
-    found += [f"option {name!r} changed" for name in _differing(before.get("options", {}), now["options"])]
-    found += [f"{name} gave another result" for name in _differing(before.get("needs", {}), now["needs"])]
-    found += [f"{name} changed" for name in _differing(before.get("extra_inputs", {}), now["extra_inputs"])]
+    words = {
+        "sources": "{} changed",
+        "options": "option {!r} changed",
+        "needs": "{} gave another result",
+        "extra_inputs": "{} changed",
+    }
+    found = []
+    for part, form in words.items():
+        old, new = before.get(part, {}), now[part]
+        found += [form.format(name) for name in {**old, **new} if old.get(name) != new.get(name)]
     return ", ".join(found) or "another output is declared"
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 @dataclass(frozen=True, slots=True)

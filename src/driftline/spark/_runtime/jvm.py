@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 from driftline.core import exclusive_lock, process_runs, sha1_hex
@@ -41,20 +42,9 @@ _SCRATCH_PREFIX = "driftline-spark-"
 _START_TIMEOUT_SECONDS = 120
 _STOP_TIMEOUT_SECONDS = 5
 _OPENED_PACKAGES = (
-    "java.io",
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
+    *("java.io", "java.lang", "java.lang.invoke", "java.lang.reflect", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
 )
 # The JVM moves blobs, which quickly compiled code does as well: the full compiler only takes the tasks' cores.
 _JIT_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
@@ -71,21 +61,6 @@ _LEFT_OUT = (
     *("derby", "breeze", "spire", "cats-kernel", "algebra", "arpack", "lapack", "blas", "JTransforms", "JLargeArrays"),
     *("scala-compiler", "jline", "jersey-", "hk2-", "jaxb-", "HikariCP", "libthrift", "libfb303", "rocksdbjni"),
 )
-_QUIET_LOG = """\
-rootLogger.level = {level}
-rootLogger.appenderRef.file.ref = file
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
-logger.client.name = org.apache.spark.deploy.client.StandaloneAppClient$ClientEndpoint
-logger.client.level = info
-logger.standalone.name = org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend
-logger.standalone.level = info
-logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
-logger.scheduler.level = warn
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +348,9 @@ def _command(
     java: Java, settings: Mapping[str, str], jars: str, archive: ClassArchive | None, scratch: Path
 ) -> list[str]:
     log_config = scratch / "log4j2.properties"
+    settings_of_log = resources.files(__package__).joinpath("log4j2.properties").read_text()
     level = os.environ.get("DRIFTLINE_SPARK_LOG", "error")
-    log_config.write_text(_QUIET_LOG.format(level=level, path=scratch / "spark.log"))
+    log_config.write_text(settings_of_log.replace("{level}", level).replace("{path}", str(scratch / "spark.log")))
     return [
         str(java.executable),
         "-cp",
