@@ -175,7 +175,7 @@ READERS = (
     "../rules.toml",
 )
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (1, "7a2dc9b5158e")
+KNOWN = (1, "cb81d43e65c0")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         change_from_payload as change_from_payload,
         change_payload as change_payload,
         classify_file as classify_file,
+        different_sides as different_sides,
         note_file_counts as note_file_counts,
-        open_side as open_side,
         pair_renames as pair_renames,
         parse_payload as parse_payload,
         path_key as path_key,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         scan_files as scan_files,
         scan_imports as scan_imports,
     )
-    from driftline.codeindex._read.artifacts import read_pieces as read_pieces, same_artifacts as same_artifacts
     from driftline.codeindex._read.resolve import IndexDir as IndexDir
     from driftline.codeindex._registry.keep import run_job as run_job
     from driftline.codeindex._storage import compact_json as compact_json

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -25,20 +25,17 @@ from driftline.codeindex.kernels import (
     IndexDir,
     IndexSide,
     ModeDiff,
-    Record,
     SelectedRows,
     Split,
     change_from_payload,
     change_payload,
     compact_json,
+    different_sides,
     file_event,
     note_file_counts,
-    open_side,
     path_key,
     path_of,
     plan_splits,
-    read_pieces,
-    same_artifacts,
 )
 from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
@@ -60,6 +57,7 @@ CHANGE_SCHEMA = (
 EVENT_SCHEMA = "key binary, seq bigint, kind string, line binary"
 
 CHANGE_TAG, CHUNK_TAG, IMPORTS_TAG = 0, 1, 2
+NO_COLD = "cast(null as binary) as cold"
 
 _ARROW_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
 _MIN_PARTITIONS = 2
@@ -73,6 +71,7 @@ _MARK = "\u2063driftline\u2063"
 _ERROR = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 
 Batches = Iterator[pa.RecordBatch]
+Rows = Iterator[tuple[Any, ...]]
 Task = Callable[[Batches], Batches]
 
 
@@ -86,14 +85,13 @@ def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
             if options.kind == V2:
                 # Only the shards of changed files are read, which one machine does before a session has started.
                 return diff_mode(mode, before, after, options, tracker)
-            old_pieces, new_pieces = read_pieces(before), read_pieces(after)
-            if same_artifacts(before, after, old_pieces, new_pieces):
+            sides = different_sides(before, after)
+            if sides is None:
                 return ModeDiff(mode, fast_path=True)
-            sides = (open_side(before, old_pieces), open_side(after, new_pieces))
             if not sessions:
                 sessions.append(stack.enter_context(open_session(master, app_name="driftline index diff")))
-            with tracker.phase("compare on Spark", unit="stages"), raising_task_errors():
-                return diff_mode_on_spark(sessions[0], mode, sides, options)
+            with tracker.phase("compare on Spark", unit="stages"), _raising_task_errors(), ExitStack() as kept:
+                return _ModeRun(sessions[0], mode, sides, options, kept).diff()
 
         yield schedule
 
@@ -103,45 +101,43 @@ def run_jobs(
 ) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; results in the order of the jobs."""
     texts = [msgspec.json.encode(job).decode() for job in jobs]
-    with open_session(master, app_name="driftline index diffs") as spark, raising_task_errors():
+    with open_session(master, app_name="driftline index diffs") as spark, _raising_task_errors():
         frame = _one_per_task(spark, "job", texts)
-        outcomes = frame.mapInArrow(job_task(with_events), frame_schema("id int, outcome string")).collect()
+        outcomes = frame.mapInArrow(_job_task(with_events), frame_schema("id int, outcome string")).collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
 
 
-def diff_mode_on_spark(
-    spark: SparkSession, mode: str, sides: tuple[IndexSide, IndexSide], options: DiffOptions
-) -> ModeDiff:
-    """Compare one mode."""
-    run = _ModeRun(spark, mode, sides, options)
-    try:
-        return run.diff()
-    finally:
-        run.release()
-
-
 class _ModeRun:
-    """The frames of one comparison; those that are used twice are persisted until `release`."""
+    """The frames of one comparison; those that are used twice are persisted until `kept` closes."""
 
     def __init__(
-        self, spark: SparkSession, mode: str, sides: tuple[IndexSide, IndexSide], options: DiffOptions
+        self,
+        spark: SparkSession,
+        mode: str,
+        sides: tuple[IndexSide, IndexSide],
+        options: DiffOptions,
+        kept: ExitStack,
     ) -> None:
         self.spark = spark
         self.sides = sides
         self.options = options
         self.result = ModeDiff(mode)
         self.partitions = _MIN_PARTITIONS
-        self.kept: list[DataFrame] = []
+        self.kept = kept
 
     def diff(self) -> ModeDiff:
         """Files, then chunks, then the events in order."""
         changes = self._keep(self._changes())
-        self._note_changes(changes)
+        for kind, side, count in changes.groupBy("kind", "side").sum("count").collect():
+            if kind == "skipped":
+                self._note_skipped({side: count})
+            else:
+                self.result.counts[f"file.{kind}"] += count
+        note_file_counts(self.result, self.options)
         if self.result.limit_event is not None:
-            events = self._file_events(changes)
+            events = self._file_events(changes.where("kind <> 'skipped'"))
         else:
-            compared = changes.where("kind in ('modified', 'renamed')")
-            inside = self._keep(self._inside_events(compared))
+            inside = self._keep(self._inside_events(changes.where("kind in ('modified', 'renamed')")))
             self.result.counts.update(
                 {row["kind"]: row["count"] for row in inside.where("seq > 0").groupBy("kind").count().collect()}
             )
@@ -150,58 +146,55 @@ class _ModeRun:
         self.result.ready_events = [json.loads(line) for line in ordered.column("line").to_pylist()]
         return self.result
 
-    def release(self) -> None:
-        """Unpersist the frames."""
-        for frame in self.kept:
-            frame.unpersist()
-
     def _keep(self, frame: DataFrame) -> DataFrame:
-        self.kept.append(frame.persist())
+        self.kept.callback(frame.persist().unpersist)
         return frame
 
     def _changes(self) -> DataFrame:
-        files = self._sorted_by(self._file_rows(), "key")
-        classified = files.mapInArrow(classify_task, frame_schema(CHANGE_SCHEMA))
+        classified = _mapped(self._sorted_by(self._file_rows(), "key"), _classified, CHANGE_SCHEMA)
         if not self.options.detect_renames:
             return classified
         self._keep(classified)
         may_pair = "kind in ('added', 'removed') and hash is not null"
-        paired = self._sorted_by(classified.where(may_pair), "hash").mapInArrow(
-            rename_task, frame_schema(CHANGE_SCHEMA)
-        )
+        paired = _mapped(self._sorted_by(classified.where(may_pair), "hash"), _paired, CHANGE_SCHEMA)
         return classified.where(f"not ({may_pair})").union(paired)
 
     def _file_rows(self) -> DataFrame:
-        return self._scan([side.file_meta for side in self.sides], files_scan())
-
-    def _note_changes(self, changes: DataFrame) -> None:
-        for row in changes.groupBy("kind", "side").sum("count").collect():
-            kind, side, count = row
-            if kind == "skipped":
-                self._note_skipped({side: count})
-            else:
-                self.result.counts[f"file.{kind}"] += count
-        note_file_counts(self.result, self.options)
+        return self._scan("file_meta", kernels.scan_files)
 
     def _note_skipped(self, by_side: dict[int, int]) -> None:
         self.result.before_scan.skipped_rows += by_side.get(BEFORE, 0)
         self.result.after_scan.skipped_rows += by_side.get(AFTER, 0)
 
     def _file_events(self, changes: DataFrame) -> DataFrame:
-        listed = changes.where("kind <> 'skipped'")
-        return listed.mapInArrow(file_events_task(self.result.mode), frame_schema(EVENT_SCHEMA))
+        """Events of files that are not compared inside."""
+        mode = self.result.mode
+
+        def events(batches: Batches) -> Rows:
+            for key, kind, payload in _rows(batches, "key", "kind", "payload"):
+                yield _event_row(key, 0, file_event(mode, change_from_payload(kind, payload)))
+
+        return _mapped(changes, events, EVENT_SCHEMA)
 
     def _inside_events(self, compared: DataFrame) -> DataFrame:
-        """The events of modified and renamed files: all records of a path are in one task."""
-        wanted = self._wanted(compared)
+        """The events of modified and renamed files: all records of a path are in one task, the change first."""
+        mode, options, wanted = self.result.mode, self.options, self._wanted(compared)
         if wanted is None:
             return self.spark.createDataFrame([], frame_schema(EVENT_SCHEMA))
-        places = self._places(compared)
-        records = self._change_records(compared).unionByName(self._chunk_records(places, wanted))
-        if self.options.include_relations:
+        before = compared.selectExpr(f"{BEFORE} as side", "old_key as found_key", "key as path_key")
+        places = before.union(compared.selectExpr(f"{AFTER} as side", "key as found_key", "key as path_key"))
+        changes = ("key", f"{CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", NO_COLD)
+        records = compared.selectExpr(*changes).unionByName(self._chunk_records(places, wanted))
+        if options.include_relations:
             records = records.unionByName(self._import_records(places, wanted))
-        task = inside_task(self.result.mode, self.options)
-        return self._sorted_by(records, "key", "tag").mapInArrow(task, frame_schema(EVENT_SCHEMA))
+
+        def events(batches: Batches) -> Rows:
+            rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
+            for key, group in groupby(rows, key=itemgetter(0)):
+                for seq, event in enumerate(_path_records(group).events(mode, options)):
+                    yield _event_row(key, seq, event)
+
+        return _mapped(self._sorted_by(records, "key", "tag"), events, EVENT_SCHEMA)
 
     def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
         """The rows that tasks select; None where no file is compared inside."""
@@ -218,79 +211,56 @@ class _ModeRun:
             for side in (BEFORE, AFTER)
         }
 
-    def _places(self, compared: DataFrame) -> DataFrame:
-        """The change of each path of each side."""
-        before = compared.selectExpr(f"{BEFORE} as side", "old_key as found_key", "key as path_key")
-        return before.union(compared.selectExpr(f"{AFTER} as side", "key as found_key", "key as path_key"))
-
-    def _change_records(self, compared: DataFrame) -> DataFrame:
-        empty = "cast(null as binary) as cold"
-        return compared.selectExpr("key", f"{CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", empty)
-
     def _chunk_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
-        scan = chunks_scan(wanted, self.options.max_chunks_per_file)
-        rows = self._keep(self._scan([side.chunk_meta for side in self.sides], scan))
+        limit = self.options.max_chunks_per_file
+        rows = self._keep(self._scan("chunk_meta", lambda split: kernels.scan_chunks(split, wanted[split.side], limit)))
         named = rows.where("key is not null")
         if rows.where("key is null").limit(1).count():
             named = named.union(self._named_by_id(rows.where("key is null")))
         placed = _at_places(named, places)
         cold = self._cold_rows(placed)
         joined = placed.join(cold, ["side", "row_id"], "left") if cold is not None else placed
-        cold_column = "cold" if cold is not None else "cast(null as binary) as cold"
-        return joined.selectExpr(
-            "path_key as key", f"{CHUNK_TAG} as tag", "null as kind", "side", "count", "payload", cold_column
-        )
+        return _as_records(joined, CHUNK_TAG, NO_COLD if cold is None else "cold")
 
     def _named_by_id(self, unnamed: DataFrame) -> DataFrame:
         """Rows that only have a file id, named by `file_meta`; unknown ids are counted."""
         ids = self._file_rows().where("key is not null and file_id is not null")
         names = ids.groupBy("side", "file_id").agg({"key": "min"}).withColumnRenamed("min(key)", "found_key")
         found = unnamed.drop("key").join(names, ["side", "file_id"], "left")
-        lost = found.where("found_key is null").groupBy("side").sum("count").collect()
-        self._note_skipped({row[0]: row[1] for row in lost})
+        self._note_skipped(dict(found.where("found_key is null").groupBy("side").sum("count").collect()))
         return found.where("found_key is not null").selectExpr(
             "side", "found_key as key", "file_id", "row_id", "count", "payload"
         )
 
     def _cold_rows(self, placed: DataFrame) -> DataFrame | None:
-        artifacts = [side.chunk_meta_cold for side in self.sides]
-        if not any(artifacts):
+        if not any(side.chunk_meta_cold for side in self.sides):
             return None
-        splits = [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)]
-        rows = self._scan_splits(splits, cold_scan(self._wanted_ids(placed)))
+        ids = placed.where("payload is not null").select("side", "row_id")
+        wanted: dict[int, Collection[str] | None] = {BEFORE: None, AFTER: None}
+        if ids.count() <= WANTED_FILES_LIMIT:
+            listed = ids.distinct().collect()
+            wanted = {side: frozenset(row.row_id for row in listed if row.side == side) for side in wanted}
+        rows = self._scan("chunk_meta_cold", lambda split: kernels.scan_cold(split, wanted[split.side]))
         # A repeated id joins once: the last members win, as on one machine.
         return rows.groupBy("side", "row_id").agg({"payload": "max"}).withColumnRenamed("max(payload)", "cold")
 
-    def _wanted_ids(self, placed: DataFrame) -> dict[int, Collection[str] | None]:
-        ids = placed.where("payload is not null").select("side", "row_id")
-        if ids.count() > WANTED_FILES_LIMIT:
-            return {BEFORE: None, AFTER: None}
-        rows = ids.distinct().collect()
-        return {side: frozenset(row.row_id for row in rows if row.side == side) for side in (BEFORE, AFTER)}
-
     def _import_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
-        rows = self._keep(self._scan([side.file_relations for side in self.sides], imports_scan(wanted)))
-        skipped = rows.where("key is null").groupBy("side").sum("count").collect()
-        self._note_skipped({row[0]: row[1] for row in skipped})
-        return _at_places(rows.where("key is not null"), places).selectExpr(
-            "path_key as key",
-            f"{IMPORTS_TAG} as tag",
-            "null as kind",
-            "side",
-            "count",
-            "payload",
-            "cast(null as binary) as cold",
-        )
+        rows = self._keep(self._scan("file_relations", lambda split: kernels.scan_imports(split, wanted[split.side])))
+        self._note_skipped(dict(rows.where("key is null").groupBy("side").sum("count").collect()))
+        return _as_records(_at_places(rows.where("key is not null"), places), IMPORTS_TAG, NO_COLD)
 
-    def _scan(self, artifacts: Sequence[Any], task: Task) -> DataFrame:
-        return self._scan_splits(
-            [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)], task
-        )
-
-    def _scan_splits(self, splits: Sequence[Split], task: Task) -> DataFrame:
+    def _scan(self, artifact: str, scan: Callable[[Split], Iterator[kernels.Record]]) -> DataFrame:
+        """The records of an artifact of both sides, a split in each task."""
+        sides = enumerate(getattr(side, artifact) for side in self.sides)
+        splits = [split for number, found in sides for split in plan_splits(number, found)]
         self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
+
+        def records(batches: Batches) -> Rows:
+            for (text,) in _rows(batches, "split"):
+                yield from scan(msgspec.json.decode(text, type=Split))
+
         texts = [msgspec.json.encode(split).decode() for split in splits]
-        return _one_per_task(self.spark, "split", texts).mapInArrow(task, frame_schema(RECORD_SCHEMA))
+        return _mapped(_one_per_task(self.spark, "split", texts), records, RECORD_SCHEMA)
 
     def _sorted_by(self, frame: DataFrame, key: str, *more: str) -> DataFrame:
         """All rows of a key in one task, one key after the other."""
@@ -298,8 +268,12 @@ class _ModeRun:
 
 
 def _at_places(rows: DataFrame, places: DataFrame) -> DataFrame:
-    found = rows.withColumnRenamed("key", "found_key")
-    return found.join(places, ["side", "found_key"])
+    """Rows with the path that the change of their file has."""
+    return rows.withColumnRenamed("key", "found_key").join(places, ["side", "found_key"])
+
+
+def _as_records(placed: DataFrame, tag: int, cold: str) -> DataFrame:
+    return placed.selectExpr("path_key as key", f"{tag} as tag", "null as kind", "side", "count", "payload", cold)
 
 
 def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataFrame:
@@ -311,61 +285,33 @@ def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataF
 # Tasks: Arrow batches in, a kernel of `codeindex`, Arrow batches out.
 
 
-def scan_task(scan: Callable[[Split], Iterator[Record]]) -> Task:
-    """Read the splits of this task."""
+def _mapped(frame: DataFrame, rows: Callable[[Batches], Rows], schema: str) -> DataFrame:
+    """The rows that tasks make of a frame; the code of an error goes into its text, which is all that Spark reports."""
 
     def run(batches: Batches) -> Batches:
-        splits = (text for batch in batches for text in batch.column("split").to_pylist())
-        records = (record for text in splits for record in scan(msgspec.json.decode(text, type=Split)))
-        return _as_batches(map(_record_row, records), RECORD_SCHEMA)
+        try:
+            yield from _as_batches(rows(batches), schema)
+        except DriftlineError as error:
+            content = json.dumps({"code": error.code, "message": error.message})
+            raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
 
-    return _marking_errors(run)
-
-
-def files_scan() -> Task:
-    """Rows of `file_meta`."""
-    return scan_task(kernels.scan_files)
+    return frame.mapInArrow(run, frame_schema(schema))
 
 
-def chunks_scan(wanted: dict[int, SelectedRows], limit: int) -> Task:
-    """Wanted rows of `chunk_meta`."""
-    return scan_task(lambda split: kernels.scan_chunks(split, wanted[split.side], limit))
-
-
-def cold_scan(wanted: dict[int, Collection[str] | None]) -> Task:
-    """Wanted rows of `chunk_meta_cold`."""
-    return scan_task(lambda split: kernels.scan_cold(split, wanted[split.side]))
-
-
-def imports_scan(wanted: dict[int, SelectedRows]) -> Task:
-    """Wanted rows of `file_relations`."""
-    return scan_task(lambda split: kernels.scan_imports(split, wanted[split.side]))
-
-
-def classify_task(batches: Batches) -> Batches:
+def _classified(batches: Batches) -> Rows:
     """Rows of both sides, sorted by path: the change of each path. Counts of skipped rows pass through."""
-    rows = _rows(batches, "key", "side", "count", "payload")
-    return _as_batches(_classified(rows), CHANGE_SCHEMA)
-
-
-def _classified(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for key, group in groupby(rows, key=itemgetter(0)):
+    for key, group in groupby(_rows(batches, "key", "side", "count", "payload"), key=itemgetter(0)):
         if key is None:
             yield from (("skipped", None, None, None, None, side, count, None) for _, side, count, _ in group)
             continue
         change, ids = kernels.classify_file((side, payload) for _, side, _, payload in group)
         if change is not None:
-            yield _change_row(change, json.dumps([sorted(ids[side]) for side in (kernels.BEFORE, kernels.AFTER)]))
+            yield _change_row(change, [sorted(ids[side]) for side in (BEFORE, AFTER)])
 
 
-def rename_task(batches: Batches) -> Batches:
+def _paired(batches: Batches) -> Rows:
     """Removed and added files, sorted by hash: pairs of one hash are renames."""
-    rows = _rows(batches, "hash", "kind", "ids", "payload")
-    return _as_batches(_paired(rows), CHANGE_SCHEMA)
-
-
-def _paired(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for _, group in groupby(rows, key=itemgetter(0)):
+    for _, group in groupby(_rows(batches, "hash", "kind", "ids", "payload"), key=itemgetter(0)):
         changes: list[FileChange] = []
         ids: dict[tuple[str, str], list[list[str]]] = {}
         for _, kind, ids_text, payload in group:
@@ -373,44 +319,11 @@ def _paired(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
             changes.append(change)
             ids[kind, change.path] = json.loads(ids_text)
         for change in kernels.pair_renames(changes):
-            yield _change_row(change, json.dumps(_joined_ids(change, ids)))
+            before = ids["removed", change.before.file][BEFORE] if change.before else []
+            yield _change_row(change, [before, ids["added", change.after.file][AFTER] if change.after else []])
 
 
-def _joined_ids(change: FileChange, ids: dict[tuple[str, str], list[list[str]]]) -> list[list[str]]:
-    before = ids["removed", change.before.file][0] if change.before else []
-    after = ids["added", change.after.file][1] if change.after else []
-    return [before, after]
-
-
-def file_events_task(mode: str) -> Task:
-    """Events of files that are not compared inside."""
-
-    def run(batches: Batches) -> Batches:
-        rows = _rows(batches, "key", "kind", "payload")
-        events = ((key, 0, file_event(mode, change_from_payload(kind, payload))) for key, kind, payload in rows)
-        return _as_batches((_event_row(*item) for item in events), EVENT_SCHEMA)
-
-    return run
-
-
-def inside_task(mode: str, options: DiffOptions) -> Task:
-    """Everything about each compared path, sorted by path with the change first: its events."""
-
-    def run(batches: Batches) -> Batches:
-        rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
-        return _as_batches(_inside(rows, mode, options), EVENT_SCHEMA)
-
-    return _marking_errors(run)
-
-
-def _inside(rows: Iterator[tuple[Any, ...]], mode: str, options: DiffOptions) -> Iterator[tuple[Any, ...]]:
-    for key, group in groupby(rows, key=itemgetter(0)):
-        records = _path_records(group)
-        for seq, event in enumerate(records.events(mode, options)):
-            yield _event_row(key, seq, event)
-
-
-def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
+def _path_records(rows: Rows) -> kernels.PathRecords:
     _, _, kind, _, _, change, _ = next(rows)
     records = kernels.PathRecords.of(change_from_payload(kind, change))
     for _, tag, _, side, count, payload, cold in rows:
@@ -421,7 +334,7 @@ def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
     return records
 
 
-def job_task(with_events: bool) -> Task:
+def _job_task(with_events: bool) -> Task:
     """Complete diffs, a repository each."""
 
     def run(batches: Batches) -> Batches:
@@ -435,7 +348,7 @@ def job_task(with_events: bool) -> Task:
 
 
 @contextmanager
-def raising_task_errors() -> Iterator[None]:
+def _raising_task_errors() -> Iterator[None]:
     """Raise the driftline error of a task again on the driver."""
     try:
         yield
@@ -444,53 +357,32 @@ def raising_task_errors() -> Iterator[None]:
     except Exception as error:
         marked = _ERROR.search(str(error))
         if marked is None:
-            raise EngineError(f"the Spark job failed: {_first_line(error)}") from error
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise EngineError(f"the Spark job failed: {first}") from error
         content = json.loads(marked.group(1))
         raise IndexRefError(content["message"], code=content["code"]) from None
 
 
-def _marking_errors(task: Task) -> Task:
-    """Put the code of an error into its text, which is all that Spark reports of a task."""
-
-    def run(batches: Batches) -> Batches:
-        try:
-            yield from task(batches)
-        except DriftlineError as error:
-            content = json.dumps({"code": error.code, "message": error.message})
-            raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
-
-    return run
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _record_row(record: Record) -> tuple[Any, ...]:
-    return (record.side, record.key, record.file_id, record.row_id, record.count, record.payload)
-
-
-def _change_row(change: FileChange, ids: str) -> tuple[Any, ...]:
+def _change_row(change: FileChange, ids: list[list[str]]) -> tuple[Any, ...]:
     old_key = path_key(change.before.file) if change.before else None
     content = change.after or change.before
     content_hash = content.hash if content and change.kind in ("added", "removed") else None
     safe_hash = None if content_hash is None else json.dumps(content_hash)
-    return (change.kind, path_key(change.path), old_key, safe_hash, ids, None, 1, change_payload(change))
+    return (change.kind, path_key(change.path), old_key, safe_hash, json.dumps(ids), None, 1, change_payload(change))
 
 
 def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:
     return (key, seq, event["kind"], compact_json(event))
 
 
-def _rows(batches: Iterable[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
+def _rows(batches: Batches, *names: str) -> Rows:
     for batch in batches:
         yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _as_batches(rows: Iterable[tuple[Any, ...]], schema: str) -> Batches:
+def _as_batches(rows: Rows, schema: str) -> Batches:
     prepare_worker()
-    fields = [text.strip().split() for text in schema.split(",")]
-    arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in fields])
+    arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in map(str.split, schema.split(","))])
     block: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:

@@ -62,7 +62,6 @@ class Difference:
 
     @property
     def level(self) -> str:
-        """The level that the table gives to the rule."""
         return RULES[self.rule]
 
 
@@ -103,7 +102,11 @@ class Reading:
         if owner is None or owner.kind == "module":
             yield "added", ""
         elif leaf == "__init__" and self.language == "python":
-            yield from self._new_constructor(owner, thing)
+            made = owner.members.get("__new__")
+            if made is None and owner.flags & {"open", "builtin"}:
+                yield "base-unresolved", "__init__ came from a base outside of the repository"
+            else:
+                yield from parameters(made.fact.params or [] if made else [], thing.fact.params or [])
         elif leaf.startswith("__") and self.language == "python":
             return
         elif "abstract" in thing.flags and not owner.flags & {"sealed", "final", "unexported-methods"}:
@@ -113,18 +116,13 @@ class Reading:
         elif not (thing.kind == "constructor" and not thing.fact.params):
             yield "added", ""
 
-    def _new_constructor(self, owner: Thing, thing: Thing) -> Iterator[Told]:
-        made = owner.members.get("__new__")
-        if made is None and owner.flags & {"open", "builtin"}:
-            yield "base-unresolved", "__init__ came from a base outside of the repository"
-        else:
-            yield from parameters(made.fact.params or [] if made else [], thing.fact.params or [])
-
     def changed(self, before: Thing, after: Thing) -> Iterator[Told]:
         """What to tell about a definition that is on both sides."""
         one, other = before.fact, after.fact
         if not _same_kind(one.kind, other.kind):
-            yield from self._other_kind(before, after)
+            if not {one.kind, other.kind} & set(_UNSEEN):
+                unseen = any(_cannot_be_seen(self.language, item) for item in (before, after))
+                yield ("unresolved" if unseen else "kind-changed"), f"{one.kind} -> {other.kind}"
         elif one.params is not None and other.params is not None and one.kind != "value" and one.kind != "class":
             yield from self._called(before, after)
         elif (one.kind, other.kind) == ("external", "external") and one.type != other.type:
@@ -136,22 +134,12 @@ class Reading:
             if one.kind == "var" and not one.type and one.value.partition("(")[0] != other.value.partition("(")[0]:
                 yield "unresolved", "the variable's type is inferred"
             if one.kind == "const" and one.type == other.type and one.value != other.value:
-                yield (
-                    ("text-changed" if "text" in before.flags & after.flags else "value-changed"),
-                    (f"{one.value} -> {other.value}"),
-                )
+                rule = "text-changed" if "text" in before.flags & after.flags else "value-changed"
+                yield rule, f"{one.value} -> {other.value}"
         yield from _flags(before, after)
         yield from self._bases(before, after)
         if one.generics != other.generics and _same_kind(one.kind, other.kind):
             yield "type-parameters-changed", f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
-
-    def _other_kind(self, before: Thing, after: Thing) -> Iterator[Told]:
-        kinds = before.kind, after.kind
-        words = f"{kinds[0]} -> {kinds[1]}"
-        if set(kinds) & set(_UNSEEN):
-            return
-        unseen = [item for item in (before, after) if _cannot_be_seen(self.language, item)]
-        yield ("unresolved" if unseen else "kind-changed"), words
 
     def _called(self, before: Thing, after: Thing) -> Iterator[Told]:
         old, new = before.overloads, after.overloads
@@ -167,9 +155,8 @@ class Reading:
             yield "unresolved", "overloads changed"
         else:
             yield from (("removed", f"overload ({', '.join(_shape(fact))})") for fact in lost)
-            yield from (
-                ("member-added-required" if "abstract" in fact.flags else "added", "overload") for fact in fresh
-            )
+            for fact in fresh:
+                yield ("member-added-required" if "abstract" in fact.flags else "added"), "overload"
         for shape, fact in known.items():
             if shape in there:
                 yield from self._call(fact, there[shape])
@@ -275,11 +262,8 @@ def _flags(before: Thing, after: Thing) -> Iterator[Told]:
             said = {"closed": "non_exhaustive" in came, "final": "static" in after.flags}
             if said.get(rule.word):
                 continue  # another rule tells it, or nobody can override it
-            lost = rule.word in went and rule.when == "either"
-            yield (
-                ("member-added-required" if in_interface else rule.rule),
-                f"no longer {rule.why}" if lost else rule.why,
-            )
+            why = f"no longer {rule.why}" if rule.word in went and rule.when == "either" else rule.why
+            yield ("member-added-required" if in_interface else rule.rule), why
 
 
 def _shape(fact: Fact) -> tuple[str, ...]:
@@ -318,10 +302,8 @@ def parameters(old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
         elif item.name in renamed:
             by_place = item.how == renamed[item.name].how == "positional"
             if by_place or not {"rest", "keywords"} <= kinds:
-                yield (
-                    ("parameter-name" if by_place else "parameter-renamed"),
-                    f"{item.name} -> {renamed[item.name].name}",
-                )
+                rule = "parameter-name" if by_place else "parameter-renamed"
+                yield rule, f"{item.name} -> {renamed[item.name].name}"
         elif item.name not in there:
             swallowed = {"keyword": {"keywords"}, "positional": {"rest"}, "both": {"rest", "keywords"}}[item.how]
             if not swallowed <= kinds:
@@ -371,8 +353,7 @@ def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Tol
             found[("", "", *doubted[doubt])].append((name, before, after))
             continue
         for rule, why in _told(old, new, reading, name, before, after):
-            key = (before.id if before else "", after.id if after else "", rule, why)
-            found[key].append((name, before, after))
+            found[before.id if before else "", after.id if after else "", rule, why].append((name, before, after))
     told = []
     for (_, _, rule, why), places in found.items():
         (name, *sides), *rest = sorted(places, key=lambda place: _best_name(*place))
@@ -406,8 +387,6 @@ def _told(
         if before.file != after.file and before.kind != "module":
             yield "moved", f"{before.file} -> {after.file}"
     elif before is not None:
-        told = reading.gone(old, new, name, before)
-        if told is not None:
-            yield told
+        yield from filter(None, [reading.gone(old, new, name, before)])
     elif after is not None and name.rpartition(".")[0] not in old.open:
         yield from reading.came(old, name, after)

@@ -38,7 +38,7 @@ _OTHER_SYSTEMS = frozenset(
 )  # fmt: skip
 # One configuration is compared: what a current Go builds for linux/amd64 without tags of its own.
 _TAGS = frozenset(("linux", "amd64", "unix", "gc", "cgo"))
-_TAG_WORDS = re.compile(r"[\w.]+|&&|\|\||[!()]")
+_INNERMOST = re.compile(r"\(([^()]*)\)")
 _EQUAL = {"byte": "uint8", "rune": "int32"}
 _LITERALS = {
     "interpreted_string_literal": "string", "raw_string_literal": "string", "int_literal": "int",
@@ -54,61 +54,34 @@ def read(root: Node) -> FileFacts:
     """The facts of a file."""
     clause = next(iter(children(root, "package_clause")), None)
     facts = FileFacts(unit=text(children(clause)[0]) if clause is not None and children(clause) else "")
-    comments = [text(node) for node in root.named_children if node.type == "comment" and _is_above(node, clause)]
-    facts.flags = [] if _is_built(comments) else ["not-built"]
+    end = clause.start_byte if clause is not None else root.end_byte
+    facts.flags = (
+        [] if _is_built([text(node) for node in children(root, "comment") if node.end_byte <= end]) else ["not-built"]
+    )
     reader = _Reader(dict(_imports(root)))
     for node in root.named_children:
         facts.names.extend(reader.declared(node))
     return facts
 
 
-def _is_above(node: Node, clause: Node | None) -> bool:
-    return clause is None or node.end_byte <= clause.start_byte
-
-
 def _is_built(comments: list[str]) -> bool:
     for comment in comments:
         if comment.startswith("//go:build "):
-            return _is_true(_TAG_WORDS.findall(comment.removeprefix("//go:build ")))
+            return _is_true(comment.removeprefix("//go:build "))
     lines = [comment.removeprefix("// +build ").split() for comment in comments if comment.startswith("// +build ")]
     return all(any(all(_has_tag(tag) for tag in option.split(",")) for option in line) for line in lines)
 
 
 def _has_tag(tag: str) -> bool:
-    if tag.startswith("!"):
-        return not _has_tag(tag[1:])
-    return tag in _TAGS or tag.startswith("go1.")
+    plain = tag.strip()
+    return not _has_tag(plain[1:]) if plain.startswith("!") else plain in _TAGS or plain.startswith("go1.")
 
 
-def _is_true(words: list[str]) -> bool:
-    """A build constraint: `||` binds less than `&&`, which binds less than `!`."""
-
-    def either() -> bool:
-        found = both()
-        while words and words[0] == "||":
-            words.pop(0)
-            found = both() or found
-        return found
-
-    def both() -> bool:
-        found = single()
-        while words and words[0] == "&&":
-            words.pop(0)
-            found = single() and found
-        return found
-
-    def single() -> bool:
-        word = words.pop(0) if words else ""
-        if word == "!":
-            return not single()
-        if word == "(":
-            found = either()
-            if words:
-                words.pop(0)
-            return found
-        return _has_tag(word)
-
-    return either()
+def _is_true(constraint: str) -> bool:
+    """A build constraint: `||` binds less than `&&`, which binds less than `!`; brackets become a tag."""
+    while (inner := _INNERMOST.search(constraint)) is not None:
+        constraint = constraint.replace(inner[0], "unix" if _is_true(inner[1]) else "none")
+    return any(all(map(_has_tag, option.split("&&"))) for option in constraint.split("||"))
 
 
 def _imports(root: Node) -> Iterator[tuple[str, str]]:
@@ -171,23 +144,19 @@ class _Reader:
         return fact
 
     def _signature(self, node: Node) -> tuple[list[Param], str]:
-        params = [
-            Param(name, "rest" if item.type.startswith("variadic") else "positional", None, kind)
-            for item in children(
-                node.child_by_field_name("parameters"), "parameter_declaration", "variadic_parameter_declaration"
-            )
-            for kind in [self.type(item.child_by_field_name("type"))]
-            for name in _named(item)
-        ]
-        result = node.child_by_field_name("result")
+        params, result = self._listed(node.child_by_field_name("parameters")), node.child_by_field_name("result")
         if result is None or result.type != "parameter_list":
             return params, self.type(result)
-        types = [
-            self.type(item.child_by_field_name("type"))
-            for item in children(result, "parameter_declaration")
-            for _ in _named(item)
+        return params, ",".join(item.type for item in self._listed(result))
+
+    def _listed(self, holder: Node | None) -> list[Param]:
+        """Parameters or results; several names may share a type, and one without a name is blank."""
+        return [
+            Param(name, "rest" if item.type.startswith("variadic") else "positional", None, kind)
+            for item in children(holder, "parameter_declaration", "variadic_parameter_declaration")
+            for kind in [self.type(item.child_by_field_name("type"))]
+            for name in [text(name) for name in children(item, "identifier")] or [""]
         ]
-        return params, ",".join(types)
 
     def type(self, node: Node | None) -> str:  # noqa: PLR0911 - one line for each kind of type
         """A type without names of parameters, tags and spellings of the same."""
@@ -197,9 +166,10 @@ class _Reader:
             case "qualified_type":
                 package, name = part(node, "package"), part(node, "name")
                 return f"{self.imports.get(package, package)}.{name}"
-            case "function_type" | "func_literal":
+            case "function_type" | "func_literal" | "method_elem":
                 params, result = self._signature(node)
-                return f"func({self._types(params)}){result}"
+                types = ",".join(("..." if item.how == "rest" else "") + item.type for item in params)
+                return f"{part(node, 'name') if node.type == 'method_elem' else 'func'}({types}){result}"
             case "interface_type" if not node.named_children:
                 return "any"
             case "interface_type" | "struct_type":
@@ -207,9 +177,6 @@ class _Reader:
                 return f"{node.type.partition('_')[0]}{{{';'.join(sorted(inner))}}}"
             case "parenthesized_type":
                 return self.type(node.named_children[0])
-            case "method_elem":
-                params, result = self._signature(node)
-                return f"{part(node, 'name')}({self._types(params)}){result}"
             case "type_identifier":
                 return self.own.get(text(node), _EQUAL.get(text(node), text(node)))
             case "field_declaration":
@@ -222,9 +189,6 @@ class _Reader:
             for child in node.children
             if child.type != "comment"
         )
-
-    def _types(self, params: list[Param]) -> str:
-        return ",".join(("..." if item.how == "rest" else "") + item.type for item in params)
 
     def _type_spec(self, node: Node) -> Fact:
         body = node.child_by_field_name("type")
@@ -250,7 +214,7 @@ class _Reader:
                 embedded = [] if names else ["embedded"]
                 if kind.startswith(("[]", "map[", "func(")):
                     fact.flags = ["incomparable"]
-                for name in names or [_leaf(kind)]:
+                for name in names or [kind.partition("[")[0].lstrip("*").rpartition(".")[2]]:
                     if name[:1].isupper() or embedded:
                         fact.members.append(Fact(name, "field", line_of(node), type=kind, flags=embedded))
 
@@ -307,11 +271,6 @@ class _Reader:
         return _LITERALS.get(node.type, "")
 
 
-def _named(node: Node) -> list[str]:
-    """The names that share a type; one that is blank where there are none."""
-    return [text(name) for name in children(node, "identifier")] or [""]
-
-
 def _lists(node: Node) -> list[Node]:
     return children(node, "field_declaration_list") or [node]
 
@@ -321,10 +280,6 @@ def _words(node: Node | None) -> Iterator[str]:
         yield text(node)
     for child in node.children if node is not None else ():
         yield from _words(child)
-
-
-def _leaf(kind: str) -> str:
-    return kind.partition("[")[0].lstrip("*").rpartition(".")[2]
 
 
 # Names of a side.
@@ -397,11 +352,7 @@ def _put_package(found: Surface, package: str, group: list[SourceFile], aliases:
             if fact.kind == "method":
                 methods.append((fact, file))
                 continue
-            thing = Thing.of(fact, file.path, f"{package}.{fact.name}")
-            for member in fact.members:
-                thing.members[member.name] = Thing.of(member, file.path, f"{thing.id}.{member.name}")
-                thing.members[member.name].owner = thing
-            types[fact.name] = thing
+            types[fact.name] = Thing.whole(fact, file.path, f"{package}.{fact.name}")
     for fact, file in methods:
         if fact.value in types:
             owner = types[fact.value]
@@ -443,12 +394,7 @@ def _without_aliases(fact: Fact, package: str, aliases: dict[str, tuple[str, str
         kind = _LOCAL_NAME.sub(lambda found: behind(f"{package}.{found[0]}"), kind)
         return _FOREIGN_NAME.sub(lambda found: behind(found[0]) if found[0] in aliases else found[0], kind)
 
-    params = [replace_type(item, plain(item.type)) for item in fact.params] if fact.params is not None else None
+    params = [replace(item, type=plain(item.type)) for item in fact.params] if fact.params is not None else None
     members = [_without_aliases(member, package, aliases) for member in fact.members]
     kind = fact.type if fact.kind == "alias" else plain(fact.type)
     return replace(fact, params=params, type=kind, members=members)
-
-
-def replace_type(item: Param, kind: str) -> Param:
-    """A parameter of another type."""
-    return replace(item, type=kind) if kind != item.type else item

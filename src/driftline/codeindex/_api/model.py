@@ -77,6 +77,15 @@ class Thing:
         """A definition without its members."""
         return cls(fact, file, name, flags=frozenset(fact.flags), overloads=[fact])
 
+    @classmethod
+    def whole(cls, fact: Fact, file: str, name: str) -> Thing:
+        """A definition with its members."""
+        thing = cls.of(fact, file, name)
+        for member in fact.members:
+            thing.members[member.name] = inner = cls.whole(member, file, f"{name}.{member.name}")
+            inner.owner = thing
+        return thing
+
     @property
     def kind(self) -> str:
         """What it is."""

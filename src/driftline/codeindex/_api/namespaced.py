@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from driftline.codeindex._api.model import (
@@ -43,7 +43,7 @@ _UNCHECKED = re.compile(
     r"(Runtime|IllegalArgument|IllegalState|NullPointer|UnsupportedOperation|Arithmetic)Exception|\w*Error"
 )
 _CAPITAL = re.compile(r"(?<![\w.])[A-Z]\w*")
-_COMMON = ("java.lang.", "java.util.", "System.Collections.Generic.", "System.")
+_COMMON = re.compile(r"java\.(?:lang|util)\.|System\.(?:Collections\.Generic\.)?")
 
 
 def read(root: Node) -> FileFacts:
@@ -78,17 +78,15 @@ class _Reader:
 
     def _words(self, node: Node, owner: Fact | None) -> set[str]:
         """Modifiers in the words of the rules."""
-        holders = children(node, "modifiers")
-        words = {text(child) for holder in holders for child in holder.children if not child.is_named}
+        holders = children(node, "modifiers", "attribute_list")
+        words = {
+            text(child) for holder in children(node, "modifiers") for child in holder.children if not child.is_named
+        }
         words |= {text(child) for child in children(node, "modifier")}
-        notes = [
-            part(note, "name") for holder in holders for note in children(holder, "annotation", "marker_annotation")
-        ]
-        notes += [
-            part(note, "name") for holder in children(node, "attribute_list") for note in children(holder, "attribute")
-        ]
-        if any(note.rpartition(".")[2] in ("Deprecated", "Obsolete") for note in notes):
-            words.add("deprecated")
+        for note in (
+            note for holder in holders for note in children(holder, "annotation", "marker_annotation", "attribute")
+        ):
+            words |= {"deprecated"} if part(note, "name").rpartition(".")[2] in ("Deprecated", "Obsolete") else set()
         if owner is not None and owner.kind in ("interface", "annotation", "enum") and "private" not in words:
             implicit = owner.kind != "enum" or node.type in ("enum_constant", "enum_member_declaration")
             words |= {"public"} if implicit else set()
@@ -101,18 +99,18 @@ class _Reader:
         kind = _TYPES[node.type]
         name = ".".join(filter(None, (prefix, part(node, "name"))))
         fact = Fact(name, kind, line_of(node), bases=list(self._bases(node)))
-        fact.generics = [self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))]
+        fact.generics = self._generics(node)
         fact.flags = sorted(words & {"public", "protected", "final", "abstract", "sealed", "static", "deprecated"})
         fact.members = list(self.inside(node.child_by_field_name("body"), fact))
         components = self._params(node)
-        if kind == "record":
+        if kind == "record" or (kind == "class" and not any(item.kind == "constructor" for item in fact.members)):
             fact.members.append(Fact("<init>", "constructor", fact.line, components, flags=["public"]))
-            fact.members += [
-                Fact(item.name, "method", fact.line, [], item.type, flags=["public"]) for item in components
-            ]
-        elif kind == "class" and not any(member.kind == "constructor" for member in fact.members):
-            fact.members.append(Fact("<init>", "constructor", fact.line, components, flags=["public"]))
+        for item in components if kind == "record" else ():
+            fact.members.append(Fact(item.name, "method", fact.line, [], item.type, flags=["public"]))
         return fact
+
+    def _generics(self, node: Node) -> list[str]:
+        return [self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))]
 
     def _bases(self, node: Node) -> Iterator[str]:
         for holder in children(node, "superclass", "super_interfaces", "extends_interfaces", "base_list"):
@@ -132,33 +130,24 @@ class _Reader:
             flags |= {"static"} if in_interface else set()
         elif words & {"final", "sealed"}:
             flags.add("final")
-        names = (
-            ["<init>"]
-            if kind == "constructor"
-            else [part(node, "name")]
-            if part(node, "name")
-            else list(_declared(node))
-        )
-        typed = node.child_by_field_name("returns") or node.child_by_field_name("type") or _declared_type(node)
+        own = "<init>" if kind == "constructor" else part(node, "name")
+        holder = next(iter(children(node, "variable_declaration")), node)
+        listed = [part(item, "name") for item in children(holder, "variable_declarator")]
+        typed = node.child_by_field_name("returns") or holder.child_by_field_name("type")
         called = kind in ("method", "constructor", "delegate", "indexer")
-        for name in names or (["this"] if kind == "indexer" else []):
+        for name in [own] if own else listed or (["this"] if kind == "indexer" else []):
             fact = Fact(".".join(filter(None, (prefix, name))), kind, line_of(node), flags=sorted(flags))
             fact.params = self._params(node) if called else None
             fact.type = self.type(typed) if kind != "variant" else ""
-            fact.generics = [
-                self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))
-            ]
+            fact.generics = self._generics(node)
             thrown = [self.type(item) for holder in children(node, "throws") for item in children(holder)]
             fact.bases = sorted(item for item in thrown if not _UNCHECKED.fullmatch(item.rpartition(".")[2]))
             yield fact
 
     def _params(self, node: Node) -> list[Param]:
         found = []
-        for item in children(
-            node.child_by_field_name("parameters") or next(iter(children(node, "parameter_list")), None)
-        ):
-            if item.type not in ("formal_parameter", "spread_parameter", "parameter"):
-                continue
+        holder = node.child_by_field_name("parameters") or next(iter(children(node, "parameter_list")), None)
+        for item in children(holder, "formal_parameter", "spread_parameter", "parameter"):
             rest = item.type == "spread_parameter" or any(text(child) == "params" for child in item.children)
             typed = item.child_by_field_name("type") or next((c for c in children(item) if c.type != "modifiers"), None)
             name = part(item, "name") or next((part(c, "name") for c in children(item, "variable_declarator")), "")
@@ -172,13 +161,8 @@ class _Reader:
     def type(self, node: Node | None, bound: bool = False) -> str:
         """A type without annotations and blanks, by its full name; of a type parameter only the bound."""
         parts = list(_plain(node)) if node is not None else []
-        plain = "".join(parts[1:] if bound else parts)
-        for known in _COMMON:
-            plain = plain.replace(known, "")
-        full = _CAPITAL.sub(lambda found: self.imports.get(found[0], found[0]), plain)
-        for known in _COMMON:
-            full = full.replace(known, "")
-        return full
+        plain = _COMMON.sub("", "".join(parts[1:] if bound else parts))
+        return _COMMON.sub("", _CAPITAL.sub(lambda found: self.imports.get(found[0], found[0]), plain))
 
 
 def _plain(node: Node) -> Iterator[str]:
@@ -188,16 +172,6 @@ def _plain(node: Node) -> Iterator[str]:
         yield text(node)
     for child in node.children:
         yield from _plain(child)
-
-
-def _declared(node: Node) -> Iterator[str]:
-    holders: Iterable[Node] = children(node, "variable_declaration") or [node]
-    for holder in holders:
-        yield from (part(item, "name") for item in children(holder, "variable_declarator"))
-
-
-def _declared_type(node: Node) -> Node | None:
-    return next((item.child_by_field_name("type") for item in children(node, "variable_declaration")), None)
 
 
 # Names of a side.

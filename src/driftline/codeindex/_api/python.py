@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,9 @@ _KEPT_WORDS = frozenset(
     ("property", "cached_property", "static", "classmethod", "abstract", "overload", "deprecated", "final", "setter",
      "deleter", "getter", *_RECORDS)
 )  # fmt: skip
+_LITERALS = ("string", "integer", "float", "true", "false", "none")
 _COMPUTED = "?"
+_PUBLIC = re.compile(r"[^_].*|__.*__|", re.DOTALL)
 _DEPTH = 20
 _GENERIC = {"List": "list", "Dict": "dict", "Set": "set", "Tuple": "tuple", "Type": "type", "FrozenSet": "frozenset"}
 
@@ -55,9 +58,8 @@ def read(root: Node) -> FileFacts:
     """The facts of a module."""
     reader = _Reader()
     reader.block(root.named_children)
-    return FileFacts(
-        names=list(reader.bound.values()), stars=reader.stars, declared=reader.declared, flags=sorted(reader.flags)
-    )
+    reader.facts.names = list(reader.bound.values())
+    return reader.facts
 
 
 class _Reader:
@@ -65,9 +67,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.bound: dict[str, Fact] = {}
-        self.stars: list[str] = []
-        self.declared: list[str] | None = None
-        self.flags: set[str] = set()
+        self.facts = FileFacts()
 
     def block(self, statements: Iterable[Node], weak: bool = False) -> None:
         for node in statements:
@@ -95,43 +95,36 @@ class _Reader:
     def _definition(self, node: Node, weak: bool) -> None:
         fact = _definition(node)
         if fact.name == "__getattr__":
-            self.flags.add("open")
+            self.facts.flags = ["open"]
         known = self.bound.get(fact.name)
         if not ("overload" in fact.flags and known is not None and known.kind != "import"):
             self._bind(fact, weak)
 
     def _expression(self, node: Node, weak: bool) -> None:
-        inner = node.named_children[0] if node.named_children else None
-        if inner is None:
-            return
+        inner, facts = next(iter(node.named_children), node), self.facts
         if inner.type == "assignment":
             for name, value in _assigned(inner):
                 if name != "__all__":
                     self._bind(_value(name, inner, value), weak)
                 elif value is not None:
-                    self.declared = list(_listed(value))
+                    facts.declared = list(_listed(value))
         elif inner.type == "augmented_assignment" and part(inner, "left") == "__all__":
-            self.declared = [*(self.declared or []), *_listed(inner.child_by_field_name("right"))]
+            facts.declared = [*(facts.declared or []), *_listed(inner.child_by_field_name("right"))]
         elif inner.type == "call" and part(inner, "function").startswith("__all__."):
-            self._declare(
-                part(inner, "function").removeprefix("__all__."), children(inner.child_by_field_name("arguments"))
-            )
-
-    def _declare(self, verb: str, arguments: list[Node]) -> None:
-        names = [name for node in arguments for name in (_listed(node) if verb == "extend" else _element(node))]
-        if verb == "remove":
-            self.declared = [name for name in self.declared or [] if name not in names]
-        else:
-            self.declared = [*(self.declared or []), *(names if verb in ("extend", "append") else [_COMPUTED])]
+            verb, arguments = part(inner, "function")[8:], children(inner.child_by_field_name("arguments"))
+            names = [name for item in arguments for name in (_listed(item) if verb == "extend" else _element(item))]
+            if verb == "remove":
+                facts.declared = [name for name in facts.declared or [] if name not in names]
+            else:
+                facts.declared = [*(facts.declared or []), *(names if verb in ("extend", "append") else [_COMPUTED])]
 
     def _import(self, node: Node, weak: bool) -> None:
         source = part(node, "module_name")
         if children(node, "wildcard_import"):
-            self.stars.append(source)
+            self.facts.stars.append(source)
         for item in node.children_by_field_name("name"):
-            name, alias = (
-                (part(item, "name"), part(item, "alias")) if item.type == "aliased_import" else (text(item), "")
-            )
+            alias = part(item, "alias")
+            name = part(item, "name") if alias else text(item)
             local = alias or (name if source else name.partition(".")[0])
             target = (source, name) if source else (name if alias else local, "")
             flags = ["as"] if alias == name else []
@@ -144,12 +137,10 @@ def _branches(node: Node) -> Iterator[tuple[list[Node], bool]]:
     for child in node.named_children:
         if child.type == "block":
             yield child.named_children, later
-        elif child.type in ("elif_clause", "except_clause", "except_group_clause") or (
-            child.type == "else_clause" and node.type == "if_statement"
-        ):
-            yield from ((block.named_children, True) for block in children(child, "block"))
-        elif child.type in ("else_clause", "finally_clause"):
-            yield from ((block.named_children, later) for block in children(child, "block"))
+        elif child.type.endswith("_clause"):
+            other = "elif_clause", "except_clause", "except_group_clause"
+            is_other = child.type in other or (child.type == "else_clause" and node.type == "if_statement")
+            yield from ((block.named_children, is_other or later) for block in children(child, "block"))
 
 
 def _listed(node: Node | None) -> Iterator[str]:
@@ -190,12 +181,10 @@ def _assigned(node: Node) -> Iterator[tuple[str, Node | None]]:
 
 
 def _value(name: str, node: Node, value: Node | None) -> Fact:
-    literal = value is not None and value.type in ("string", "integer", "float", "true", "false", "none")
-    alias = value is not None and value.type == "identifier"
-    flags = [word for word, there in (("literal", literal), ("alias", alias)) if there]
-    return Fact(
-        name, "value", line_of(node), type=_annotation(node.child_by_field_name("type")), value=flat(value), flags=flags
-    )
+    shape = value.type if value is not None else ""
+    flags = ["alias"] if shape == "identifier" else ["literal"] if shape in _LITERALS else []
+    kind = _annotation(node.child_by_field_name("type"))
+    return Fact(name, "value", line_of(node), type=kind, value=flat(value), flags=flags)
 
 
 def _definition(node: Node) -> Fact:
@@ -268,16 +257,16 @@ def _union(parts: list[str]) -> str:
 
 
 def _class(node: Node, flags: set[str]) -> Fact:
-    arguments = [
-        child for child in children(node.child_by_field_name("superclasses")) if child.type != "keyword_argument"
+    bases = [
+        flat(base.child_by_field_name("value") if base.type == "subscript" else base)
+        for base in children(node.child_by_field_name("superclasses"))
+        if base.type != "keyword_argument"
     ]
-    bases = [flat(base.child_by_field_name("value") if base.type == "subscript" else base) for base in arguments]
-    members: dict[str, Fact] = {}
+    found: dict[str, Fact] = {}
     body = node.child_by_field_name("body")
-    _members(body.named_children if body is not None else [], members, bool(flags & _RECORDS - {"dataclass"}))
-    return Fact(
-        part(node, "name"), "class", line_of(node), bases=bases, flags=sorted(flags), members=list(members.values())
-    )
+    _members(body.named_children if body is not None else [], found, bool(flags & _RECORDS - {"dataclass"}))
+    members = list(found.values())
+    return Fact(part(node, "name"), "class", line_of(node), bases=bases, flags=sorted(flags), members=members)
 
 
 def _members(statements: Iterable[Node], members: dict[str, Fact], attrs: bool, weak: bool = False) -> None:
@@ -290,14 +279,11 @@ def _members(statements: Iterable[Node], members: dict[str, Fact], attrs: bool, 
             members[fact.name] = fact
             if fact.name == "__init__":
                 _instance_values(node.child_by_field_name("definition") or node, fact, members)
-        elif (
-            node.type == "expression_statement" and node.named_children and node.named_children[0].type == "assignment"
-        ):
-            assignment = node.named_children[0]
-            for name, value in _assigned(assignment):
+        elif node.type == "expression_statement" and (found := children(node, "assignment")):
+            for name, value in _assigned(found[0]):
                 if not (weak and name in members):
-                    members[name] = _value(name, assignment, value)
-                    members[name].params = _field(name, assignment, value, attrs)
+                    members[name] = _value(name, found[0], value)
+                    members[name].params = _field(name, found[0], value, attrs)
         else:
             for block, later in _branches(node):
                 _members(block, members, attrs, weak or later)
@@ -379,8 +365,7 @@ def surface(files: Files) -> Surface:
 
 class _Side:
     def __init__(self, files: Files) -> None:
-        self.surface = Surface()
-        places = modules_of(files)
+        self.surface, places = Surface(), modules_of(files)
         self.modules: dict[str, SourceFile] = {name: files[path] for name, path in places.items()}
         self.bound = {name: {fact.name: fact for fact in file.facts.names} for name, file in self.modules.items()}
         self.tops = {name.partition(".")[0] for name in self.modules}
@@ -520,22 +505,14 @@ class _Side:
             if "alias" in inner.flags and inner.value in own and inner.value != inner.name:
                 own[inner.name] = own[inner.value]
         self._constructor(thing, own, fields)
-        members = inherited | own
-        thing.members = {
-            inner: found for inner, found in members.items() if not inner.startswith("_") or _is_dunder(inner)
-        }
+        thing.members = {leaf: found for leaf, found in (inherited | own).items() if _PUBLIC.fullmatch(leaf)}
         return thing
 
     def _base(self, module: str, base: str, depth: int) -> Thing | None:
         holder, _, leaf = base.partition("[")[0].rpartition(".")
-        if not holder:
-            return (
-                self._resolve(module, leaf, depth + 1)
-                if leaf in self.bound[module] or self.modules[module].facts.stars
-                else None
-            )
-        target = self._module_named(module, holder)
-        return self._resolve(target, leaf, depth + 1) if target in self.modules else None
+        target = self._module_named(module, holder) if holder else module
+        known = target in self.modules if holder else leaf in self.bound[module] or self.modules[module].facts.stars
+        return self._resolve(target, leaf, depth + 1) if known else None
 
     def _member(self, module: str, fact: Fact, name: str, depth: int) -> Thing:
         if fact.kind == "class":
@@ -559,7 +536,3 @@ class _Side:
         if "__init__" not in own and "init=False" not in thing.flags:
             init = Fact("__init__", "function", thing.fact.line, sorted(made, key=lambda item: item.how == "keyword"))
             own["__init__"] = Thing.of(init, thing.file, f"{thing.id}.__init__")
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

@@ -71,24 +71,18 @@ FAMILIES = (
 )
 
 
+_READERS: dict[str, Callable[[Node], FileFacts]] = {
+    "python": python.read, "go": go.read, "rust": rust.read, "java": namespaced.read, "csharp": namespaced.read,
+    "javascript": lambda root: script.read(root, typed=False), "typescript": script.read, "tsx": script.read,
+}  # fmt: skip
+
+
 def facts_of(language: str, source: bytes, root: Node | None) -> FileFacts | None:
     """The facts of a file; None where a language has none."""
     if language in MANIFEST_LANGUAGES:
         return _manifest(language, source)
-    if root is None:
-        return None
-    match language:
-        case "python":
-            return python.read(root)
-        case "go":
-            return go.read(root)
-        case "rust":
-            return rust.read(root)
-        case "java" | "csharp":
-            return namespaced.read(root)
-        case "javascript" | "typescript" | "tsx":
-            return script.read(root, language != "javascript")
-    return None
+    reader = _READERS.get(language)
+    return reader(root) if reader is not None and root is not None else None
 
 
 def _manifest(language: str, source: bytes) -> FileFacts | None:
@@ -119,15 +113,13 @@ def exported_names(language: str, facts: FileFacts) -> set[str]:
     around = facts.unit if language == "csharp" else ""
     found: set[str] = set()
     for fact in facts.names:
-        if fact.kind == "impl" or fact.kind == "method":
-            owner = fact.value if fact.kind == "method" else fact.name
-            found |= {f"{owner}.{fact.name}"} if fact.kind == "method" and _is_upper(owner, fact.name) else set()
-            found |= {f"{owner}.{member.name}" for member in fact.members}
-        elif declared is not None:
-            found |= set(_visible(language, fact, "")) if fact.name in declared else set()
-        elif fact.name in listed:
+        if fact.kind == "impl":
+            found |= {f"{fact.name}.{member.name}" for member in fact.members}
+        elif fact.kind == "method":
+            found |= {f"{fact.value}.{fact.name}"} if _is_upper(fact.value, fact.name) else set()
+        elif declared is None and fact.name in listed:
             found |= {fact.name, *(name for member in fact.members for name in _visible(language, member, fact.name))}
-        else:
+        elif declared is None or fact.name in declared:
             found |= set(_visible(language, fact, ""))
     return {f"{around}.{name}" for name in found} if around else found
 

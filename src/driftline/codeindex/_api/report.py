@@ -25,7 +25,7 @@ from driftline.codeindex._api.go import with_old_modules
 from driftline.codeindex._api.model import FileFacts, Param, SourceFile, Surface, Thing
 from driftline.codeindex._api.readers import FAMILIES, MANIFEST_LANGUAGES, Family
 from driftline.codeindex._build.index_files import built_index
-from driftline.codeindex._diff.diff import DiffRequest, prepare
+from driftline.codeindex._diff.diff import prepare
 from driftline.codeindex._options import DiffOptions, kind_of
 from driftline.codeindex._read.resolve import ResolvedRef
 from driftline.codeindex._review import annotation_text, code
@@ -42,7 +42,7 @@ _VERSION = re.compile(r"[^\d]*(\d+)\.(\d+)(?:\.(\d+))?$")
 
 @dataclass(frozen=True, slots=True)
 class ApiChange:
-    """One change of the API: a rule, the name it is about, and the definition on both sides."""
+    """One change of the API: a rule, the name it is about, and the definition on both sides; `_judged` says more."""
 
     level: str
     rule: str
@@ -60,9 +60,8 @@ class ApiChange:
     @property
     def place(self) -> str:
         """Where the definition was and is."""
-        return " → ".join(
-            f"{side['file']}:{side['line']}" if side else "" for side in (self.before, self.after)
-        ).strip()
+        sides = (self.before, self.after)
+        return " → ".join(f"{side['file']}:{side['line']}" if side else "" for side in sides).strip()
 
     @property
     def file(self) -> str:
@@ -152,12 +151,9 @@ class ApiReport:
         """The changes as a Polars frame."""
         import polars as pl
 
-        columns = ("level", "rule", "verdict", "unit", "name", "kind", "why", "file")
-        rows = [
-            {**{name: getattr(change, name) for name in columns}, "accepted": change.accepted}
-            for change in self.changes
-        ]
-        return pl.DataFrame(rows, schema={**dict.fromkeys(columns, pl.String), "accepted": pl.Boolean})
+        texts = ("level", "rule", "verdict", "unit", "name", "kind", "why", "file")
+        columns = {**dict.fromkeys(texts, pl.String), "accepted": pl.Boolean}
+        return pl.DataFrame([{name: getattr(item, name) for name in columns} for item in self.changes], schema=columns)
 
 
 def api(
@@ -171,19 +167,16 @@ def api(
 ) -> ApiReport:
     """What happened to the API between two versions; `only` keeps what is defined below a path or in a unit."""
     options = DiffOptions.of(kind=kind_of(None, (from_ref, to_ref)))
-    return report(prepare(from_ref, to_ref, cache_root, options, repo=repo, tracker=tracker), only)
-
-
-def report(request: DiffRequest, only: Sequence[str] = ()) -> ApiReport:
-    """Compare the surfaces of both sides, one family of languages after the other."""
-    labels = tuple(side.label or side.ref.shown for side in (request.before, request.after))
-    return compare_files(_files(request.before), _files(request.after), (labels[0], labels[1]), only)
+    request = prepare(from_ref, to_ref, cache_root, options, repo=repo, tracker=tracker)
+    old, new = request.before, request.after
+    labels = (old.label or old.ref.shown, new.label or new.ref.shown)
+    return compare_files(_files(old), _files(new), labels, only)
 
 
 def compare_files(
     old: dict[str, SourceFile], new: dict[str, SourceFile], labels: tuple[str, str], only: Sequence[str] = ()
 ) -> ApiReport:
-    """Compare the files of two sides."""
+    """Compare the surfaces of both sides, one family of languages after the other."""
     changes: list[ApiChange] = []
     sizes = [0, 0]
     versions: list[str] = []
@@ -194,7 +187,10 @@ def compare_files(
         if all(file.language in MANIFEST_LANGUAGES for side in sides for file in side.values()):
             continue
         newer, renamed = with_old_modules(sides[0], sides[1]) if "gomod" in family.languages else (sides[1], {})
-        changes += [_module_renamed(path, *names) for path, names in renamed.items()]
+        for path, (was, now) in renamed.items():
+            one, other = ({"file": path, "line": 1, "signature": f"module {name}"} for name in (was, now))
+            why = f"{was} -> {now}"
+            changes.append(ApiChange(MAJOR, "module-renamed", "", was, was, was, "module", why, one, other))
         before, after = family.surface(sides[0]), family.surface(newer)
         sizes = [size + len(found.names) for size, found in zip(sizes, (before, after), strict=True)]
         versions += filter(None, (_version(sides[0], manifest) for manifest in before.units.values()))
@@ -203,7 +199,8 @@ def compare_files(
         changes += [_change(item, family, before, after) for item in found]
         changes += _not_told(doubted, found, sides[0], sides[1])
     changes += _out_of_scope(old, new)
-    version = labels[0] if _VERSION.match(labels[0]) else next(iter(versions), None) or _project_version(old)
+    known = next(iter(versions), None) or _version(old, "pyproject.toml")
+    version = labels[0] if _VERSION.match(labels[0]) else known
     chosen = [change for change in changes if not only or any(_lies_in(change, wanted) for wanted in only)]
     accepted, stale, levels = _accepted(new)
     judged = [_judged(change, accepted, levels) for change in chosen]
@@ -212,12 +209,6 @@ def compare_files(
     told = Counter(change.level for change in ordered)
     counts = {level: told[level] for level in LEVELS}
     return ApiReport(tuple(ordered), (sizes[0], sizes[1]), labels, counts, version, (*unused, *stale))
-
-
-def _module_renamed(path: str, before: str, after: str) -> ApiChange:
-    places = [{"file": path, "line": 1, "signature": f"module {name}"} for name in (before, after)]
-    why = f"{before} -> {after}"
-    return ApiChange(MAJOR, "module-renamed", BREAKING, before, before, before, "module", why, places[0], places[1])
 
 
 def _files(side: ResolvedRef) -> dict[str, SourceFile]:
@@ -255,7 +246,7 @@ def _not_told(
     for path, (rule, why) in doubted.items():
         if why not in told:
             places = [{"file": path, "line": 1, "signature": ""} if path in side else None for side in (old, new)]
-            yield ApiChange(UNKNOWN, rule, UNKNOWN, path, path, path, "file", why, places[0], places[1])
+            yield ApiChange(UNKNOWN, rule, "", path, path, path, "file", why, places[0], places[1])
 
 
 def _out_of_scope(old: dict[str, SourceFile], new: dict[str, SourceFile]) -> list[ApiChange]:
@@ -268,7 +259,7 @@ def _out_of_scope(old: dict[str, SourceFile], new: dict[str, SourceFile]) -> lis
     why = f"{len(paths)} changed files in languages that are not read"
     name = ", ".join(f".{ending}" for ending in endings)
     place = {"file": paths[0], "line": 1, "signature": ""}
-    return [ApiChange(UNKNOWN, "out-of-scope", UNKNOWN, "", name, name, "file", why, None, place, tuple(paths[1:]))]
+    return [ApiChange(UNKNOWN, "out-of-scope", "", "", name, name, "file", why, None, place, tuple(paths[1:]))]
 
 
 def _change(item: Difference, family: Family, old: Surface, new: Surface) -> ApiChange:
@@ -276,10 +267,8 @@ def _change(item: Difference, family: Family, old: Surface, new: Surface) -> Api
     assert thing is not None
     units = [unit for unit in {*old.units, *new.units} if unit and f"{item.name}.".startswith((f"{unit}.", f"{unit}/"))]
     unit = max(units, key=len, default=next(iter({**old.units, **new.units}), ""))
-    level = item.level
-    verdict = {MAJOR: BREAKING, UNKNOWN: UNKNOWN}.get(level, COMPATIBLE)
     return ApiChange(
-        level, item.rule, verdict, unit, item.name, _written(item.name, unit, family), thing.kind, item.why,
+        item.level, item.rule, "", unit, item.name, _written(item.name, unit, family), thing.kind, item.why,
         _side(item.before), _side(item.after), item.also,
     )  # fmt: skip
 
@@ -315,14 +304,11 @@ def _written(name: str, unit: str, family: Family) -> str:
 
 
 def _version(files: dict[str, SourceFile], path: str) -> str | None:
+    """The version that the file of a package or project states."""
     manifest = files[path].facts.manifest if path in files else {}
-    found = manifest.get("version") or manifest.get("package", {}).get("version")
+    tables = (manifest, manifest.get("package", {}), manifest.get("project", {}))
+    found = next((table["version"] for table in tables if table.get("version")), None)
     return found if isinstance(found, str) else None
-
-
-def _project_version(files: dict[str, SourceFile]) -> str | None:
-    project = files["pyproject.toml"].facts.manifest.get("project", {}) if "pyproject.toml" in files else {}
-    return project.get("version") if isinstance(project.get("version"), str) else None
 
 
 def _lies_in(change: ApiChange, wanted: str) -> bool:
@@ -368,15 +354,10 @@ def accepted_toml(found: ApiReport) -> str:
     """Entries for the breaks that are not accepted yet."""
     lines = []
     for change in found.breaking:
-        lines += ["[[accepted]]", *(f"{name} = {_quoted(value)}" for name, value in (
-            ("rule", change.rule), ("name", change.name), ("what", change.why), ("why", ""),
-        )), ""]  # fmt: skip
+        entry = {"rule": change.rule, "name": change.name, "what": change.why, "why": ""}
+        quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in entry.items()}
+        lines += ["[[accepted]]", *(f'{name} = "{value}"' for name, value in quoted.items()), ""]
     return "\n".join(lines)
-
-
-def _quoted(value: str) -> str:
-    plain = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{plain}"'
 
 
 # Reports as lines of text, as Markdown for a pull request, and as annotations.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.codeindex._api.model import (
     Fact,
@@ -169,12 +169,7 @@ def _item(node: Node, notes: _Notes, own: dict[str, str] | None = None) -> Fact:
         words = {word for part_ in children(node, "function_modifiers") for word in text(part_).split()}
         flags |= words & {"async", "unsafe", "const"}
         fact.params = [
-            Param(
-                "self" if item.type == "self_parameter" else part(item, "pattern"),
-                "positional",
-                None,
-                _given(item, names),
-            )
+            Param(part(item, "pattern") or "self", "positional", None, _given(item, names))
             for item in children(node.child_by_field_name("parameters"), "parameter", "self_parameter")
         ]
         fact.type = _type(node.child_by_field_name("return_type"), names)
@@ -274,18 +269,14 @@ def _trait(node: Node, fact: Fact, flags: set[str], names: dict[str, str]) -> No
 # Names of a side.
 
 
-@dataclass
-class _Mod:
+class _Mod(NamedTuple):
     """A module: what it defines, brings in, and whether a macro may define more."""
 
     path: str
     names: list[Fact]
     is_open: bool
-    items: dict[str, Thing] = field(default_factory=dict)
-
-    @property
-    def uses(self) -> list[Fact]:
-        return [fact for fact in self.names if fact.kind == "use"]
+    items: dict[str, Thing]
+    uses: list[Fact]
 
 
 def surface(files: Files) -> Surface:
@@ -330,7 +321,7 @@ class _Crate:
     def _load(self, mod: str, path: str, folder: str, names: list[Fact], is_open: bool) -> None:
         """A module with those below it; `folder` is where the files of its modules are."""
         self.found.files.add(path)
-        here = self.mods[mod] = _Mod(path, names, is_open)
+        here = self.mods[mod] = _Mod(path, names, is_open, {}, [fact for fact in names if fact.kind == "use"])
         for fact in names:
             full = _joined(mod, fact.name)
             if fact.kind == "mod":
@@ -344,14 +335,7 @@ class _Crate:
                     facts = self.files[target].facts
                     self._load(full, target, inner, facts.names, "open" in facts.flags)
             elif fact.kind not in ("use", "impl"):
-                here.items.setdefault(fact.name, self._thing(fact, path, f"{self.name}.{full.replace('::', '.')}"))
-
-    def _thing(self, fact: Fact, path: str, name: str) -> Thing:
-        thing = Thing.of(fact, path, name)
-        for member in fact.members:
-            thing.members[member.name] = inner = Thing.of(member, path, f"{name}.{member.name}")
-            inner.owner = thing
-        return thing
+                here.items.setdefault(fact.name, Thing.whole(fact, path, f"{self.name}.{full.replace('::', '.')}"))
 
     def _implement(self, fact: Fact, path: str) -> None:
         for mod in self.mods.values():
@@ -381,12 +365,14 @@ class _Crate:
         """The public items and modules of a module, under a name."""
         for fact in self.mods[mod].names:
             full = f"{name}.{fact.name}"
-            if fact.kind == "mod":
-                self._expose(full, _joined(mod, fact.name)) if _is_public(fact) else self.found.hidden.add(full)
-            elif fact.kind not in ("use", "impl") and fact.name in self.mods[mod].items:
-                self.found.put(full, self.mods[mod].items[fact.name]) if _is_public(fact) else self.found.hidden.add(
-                    full
-                )
+            if fact.kind in ("use", "impl") or (fact.kind != "mod" and fact.name not in self.mods[mod].items):
+                continue
+            if not _is_public(fact):
+                self.found.hidden.add(full)
+            elif fact.kind == "mod":
+                self._expose(full, _joined(mod, fact.name))
+            else:
+                self.found.put(full, self.mods[mod].items[fact.name])
 
     def _use(self, name: str, mod: str, use: Fact) -> None:
         key = (name, mod, use.type, use.value, use.name)

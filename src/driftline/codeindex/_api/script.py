@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -46,7 +46,7 @@ _MERGED = frozenset(("interface", "class", "namespace", "enum", "function", "val
 # Facts.
 
 
-def read(root: Node, typed: bool) -> FileFacts:
+def read(root: Node, typed: bool = True) -> FileFacts:
     """The facts of a file; in plain JavaScript no parameter is required."""
     facts = FileFacts()
     _block(root, facts, typed)
@@ -68,7 +68,7 @@ def _block(body: Node, facts: FileFacts, typed: bool) -> None:
             facts.names.extend(_flagged(_declared(node, typed), *ambient))
 
 
-def _flagged(facts: Iterator[Fact], *flags: str) -> Iterator[Fact]:
+def _flagged(facts: Iterable[Fact], *flags: str) -> Iterator[Fact]:
     for fact in facts:
         fact.flags = [*fact.flags, *flags]
         yield fact
@@ -87,9 +87,8 @@ def _imports(node: Node) -> Iterator[Fact]:
     for item in walk(node, "namespace_import"):
         yield Fact(text(item.named_children[0]), "import", line, type=source, value="*")
     for clause in children(node, "import_clause"):
-        yield from (
-            Fact(text(item), "import", line, type=source, value="default") for item in children(clause, "identifier")
-        )
+        for item in children(clause, "identifier"):
+            yield Fact(text(item), "import", line, type=source, value="default")
 
 
 def _export(node: Node, facts: FileFacts, typed: bool) -> None:
@@ -101,7 +100,7 @@ def _export(node: Node, facts: FileFacts, typed: bool) -> None:
     elif value is not None and value.type == "identifier":
         facts.names.append(Fact("default", "export", line, value=text(value)))
     elif value is not None:
-        facts.names.extend(_flagged(iter([_value("default", value, value, None, typed)]), "export"))
+        facts.names.extend(_flagged([_value("default", value, value, None, typed)], "export"))
     elif spaces := children(node, "namespace_export"):
         facts.names.append(Fact(text(spaces[0].named_children[0]), "export", line, type=source, value="*"))
     elif "*" in words:
@@ -117,23 +116,21 @@ def _export(node: Node, facts: FileFacts, typed: bool) -> None:
 def _assigned_exports(node: Node, typed: bool) -> Iterator[Fact]:
     """`exports.x = ...` and `module.exports = ...`."""
     left, right = part(node, "left"), node.child_by_field_name("right")
-    if right is None:
-        return
+    named: list[tuple[str, Node, Node | None]] = []
     if left.startswith(("exports.", "module.exports.")):
-        yield from _flagged(iter([_value(left.rpartition(".")[2], node, right, None, typed)]), "export")
-    elif left == "module.exports" and right.type == "object":
-        for item in children(right):
-            name = part(item, "key") or part(item, "name") or text(item)
-            value = item.child_by_field_name("value")
-            plain = item.type == "shorthand_property_identifier" or (value is not None and value.type == "identifier")
-            if plain:
-                yield Fact(name, "export", line_of(item), value=text(value) if value is not None else name)
-            else:
-                yield from _flagged(iter([_value(name, item, value or item, None, typed)]), "export")
-    elif left == "module.exports" and right.type == "identifier":
-        yield Fact("default", "export", line_of(node), value=text(right))
-    elif left == "module.exports":
-        yield from _flagged(iter([_value("default", node, right, None, typed)]), "export")
+        yield from _flagged([_value(left.rpartition(".")[2], node, right, None, typed)] if right else [], "export")
+    elif left == "module.exports" and right is not None and right.type == "object":
+        named = [
+            (part(item, "key") or part(item, "name") or text(item), item, item.child_by_field_name("value"))
+            for item in children(right)
+        ]
+    elif left == "module.exports" and right is not None:
+        named = [("default", node, right)]
+    for name, item, value in named:
+        if item.type == "shorthand_property_identifier" or (value is not None and value.type == "identifier"):
+            yield Fact(name, "export", line_of(item), value=text(value) if value is not None else name)
+        else:
+            yield from _flagged([_value(name, item, value or item, None, typed)], "export")
 
 
 def _string(node: Node | None) -> str:
@@ -149,7 +146,7 @@ def _declared(node: Node, typed: bool) -> Iterator[Fact]:  # noqa: C901, PLR0912
         case "function_declaration" | "generator_function_declaration":
             yield _function(name, node, typed)
         case "function_signature":
-            yield from _flagged(iter([_function(name, node, typed)]), "signature")
+            yield from _flagged([_function(name, node, typed)], "signature")
         case "class_declaration" | "abstract_class_declaration":
             yield _class(name, node, typed)
         case "interface_declaration":
@@ -201,15 +198,11 @@ def _params(node: Node, own: Own, typed: bool) -> Iterator[Param]:
     single = node.child_by_field_name("parameter")
     for item in children(node.child_by_field_name("parameters")) or ([single] if single is not None else []):
         pattern = item.child_by_field_name("pattern") or item.child_by_field_name("left") or item
-        rest = "rest_pattern" in (pattern.type, item.type)
-        optional = (
-            item.type in ("optional_parameter", "assignment_pattern") or item.child_by_field_name("value") is not None
-        )
+        how = "rest" if "rest_pattern" in (pattern.type, item.type) else "positional"
+        given = item.type in ("optional_parameter", "assignment_pattern") or item.child_by_field_name("value")
         if text(pattern) != "this":
-            default = "" if optional or rest or not typed else None
-            yield Param(
-                text(pattern), "rest" if rest else "positional", default, _type(item.child_by_field_name("type"), own)
-            )
+            default = "" if given or how == "rest" or not typed else None
+            yield Param(text(pattern), how, default, _type(item.child_by_field_name("type"), own))
 
 
 def _class(name: str, node: Node, typed: bool) -> Fact:
@@ -297,8 +290,7 @@ def surface(files: Files) -> Surface:
 
 class _Side:
     def __init__(self, files: Files) -> None:
-        self.files = files
-        self.surface = Surface()
+        self.files, self.surface = files, Surface()
         self.known: dict[str, dict[str, Thing]] = {}
         for unit, path in self._entries():
             for name, thing in self._exports(path).items():
@@ -328,14 +320,12 @@ class _Side:
             yield from (("", path) for path in [p for p in code if re.fullmatch(r"(src/|lib/)?index\.\w+", p)] or code)
 
     def _targets(self, folder: str, manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        exports = manifest.get("exports")
-        entries = exports if isinstance(exports, dict) and any(key.startswith(".") for key in exports) else None
-        if entries is None and exports is not None:
-            entries = {".": exports}
-        if entries is None:
+        exports: Any = manifest.get("exports")
+        if exports is None:
             named = [manifest.get(key) for key in ("types", "typings", "module", "main")]
-            entries = {".": next((item for item in named if isinstance(item, str)), "index.js")}
-        for key, value in entries.items():
+            exports = next((item for item in named if isinstance(item, str)), "index.js")
+        is_listed = isinstance(exports, dict) and any(key.startswith(".") for key in exports)
+        for key, value in (exports if is_listed else {".": exports}).items():
             target = _first(value)
             if target is None or key == "./package.json":
                 continue
@@ -349,13 +339,8 @@ class _Side:
             for path in sorted(self.files):
                 stem = _SCRIPT_ENDING.sub("", path)
                 inner = stem[len(before) : len(stem) - len(after)]
-                if (
-                    stem != path
-                    and stem.startswith(before)
-                    and stem.endswith(after)
-                    and inner
-                    and not _NOT_API.search(path)
-                ):
+                fits = stem != path and stem.startswith(before) and stem.endswith(after)
+                if fits and inner and not _NOT_API.search(path):
                     yield key.replace("*", inner), posixpath.relpath(path, folder or ".")
 
     def _source_of(self, folder: str, target: str) -> str | None:

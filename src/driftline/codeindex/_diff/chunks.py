@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -91,8 +91,10 @@ def chunk_from_row(row: JsonObject) -> Chunk:
     segment_id = text_or_empty(member(row.get("segment"), "segmentId"))
     signature = text_or_empty(member(meta, "signature") or member(row.get("docmeta"), "signature"))
     details = (_comparable(member(meta, "modifiers")), _comparable(member(meta, "params")))
+    # A number is a row number, which identifies nothing.
+    ids = (member(meta, "chunkId"), row.get("chunkId"))
     return Chunk(
-        chunk_id=_chunk_id(row, meta),
+        chunk_id=next((value for value in ids if isinstance(value, str) and value), None),
         logical_key=f"{segment_id}|{kind}|{name}|{signature}",
         kind=kind,
         name=name,
@@ -106,55 +108,25 @@ def chunk_from_row(row: JsonObject) -> Chunk:
 def match_chunks(before: Iterable[Chunk], after: Iterable[Chunk]) -> list[ChunkPair]:
     """Pair chunks by chunk id, then by a logical key that is unique among the rest; nothing is guessed."""
     old, new = _in_order(before), _in_order(after)
-    by_id = _pair_by(_identity, old, new, only_unique=False)
-    old, new = _unpaired(old, new, by_id)
-    by_key = _pair_by(_logical_key, old, new, only_unique=True)
-    old, new = _unpaired(old, new, by_key)
-    return [*by_id, *by_key, *(ChunkPair(chunk, None) for chunk in old), *(ChunkPair(None, chunk) for chunk in new)]
-
-
-def _chunk_id(row: JsonObject, meta: object) -> str | None:
-    """`metaV2.chunkId`, then `chunkId`; a number is a row number, which identifies nothing."""
-    candidates = (member(meta, "chunkId"), row.get("chunkId"))
-    return next((value for value in candidates if isinstance(value, str) and value), None)
-
-
-def _identity(chunk: Chunk) -> str | None:
-    return chunk.chunk_id
-
-
-def _logical_key(chunk: Chunk) -> str:
-    return chunk.logical_key
-
-
-def _pair_by(
-    key_of: Callable[[Chunk], str | None], old: Sequence[Chunk], new: Sequence[Chunk], *, only_unique: bool
-) -> list[ChunkPair]:
-    old_by_key, new_by_key = _grouped(key_of, old), _grouped(key_of, new)
     pairs: list[ChunkPair] = []
-    for key, candidates in old_by_key.items():
-        others = new_by_key.get(key, [])
-        if only_unique and (len(candidates) > 1 or len(others) > 1):
-            continue
-        pairs += [ChunkPair(left, right) for left, right in zip(candidates, others, strict=False)]
-    return pairs
+    for key, only_unique in (("chunk_id", False), ("logical_key", True)):
+        candidates, others = _grouped(key, old), _grouped(key, new)
+        for name, left in candidates.items():
+            right = others.get(name, [])
+            if not only_unique or len(left) == len(right) == 1:
+                pairs += map(ChunkPair, left, right)
+        # By object, not by value: two rows may be equal in every member.
+        taken = {id(chunk) for pair in pairs for chunk in (pair.before, pair.after)}
+        old, new = ([chunk for chunk in side if id(chunk) not in taken] for side in (old, new))
+    return [*pairs, *(ChunkPair(chunk, None) for chunk in old), *(ChunkPair(None, chunk) for chunk in new)]
 
 
-def _grouped(key_of: Callable[[Chunk], str | None], chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
+def _grouped(key: str, chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
     groups: dict[str, list[Chunk]] = defaultdict(list)
     for chunk in chunks:
-        key = key_of(chunk)
-        if key is not None:
-            groups[key].append(chunk)
+        if (name := getattr(chunk, key)) is not None:
+            groups[name].append(chunk)
     return groups
-
-
-def _unpaired(
-    old: Sequence[Chunk], new: Sequence[Chunk], pairs: Iterable[ChunkPair]
-) -> tuple[list[Chunk], list[Chunk]]:
-    # By object, not by value: two rows may be equal in every member.
-    taken = {id(chunk) for pair in pairs for chunk in (pair.before, pair.after)}
-    return [chunk for chunk in old if id(chunk) not in taken], [chunk for chunk in new if id(chunk) not in taken]
 
 
 def _comparable(value: object) -> Any:
@@ -174,15 +146,8 @@ def _in_order(chunks: Iterable[Chunk]) -> list[Chunk]:
 
 
 def _place(chunk: Chunk) -> tuple[object, ...]:
-    span = chunk.span
-    return (
-        span.start or 0,
-        span.start_line or 0,
-        utf16_sort_key(chunk.logical_key),
-        chunk.chunk_id or "",
-        span.end or 0,
-        span.end_line or 0,
-    )
+    span, key, name = chunk.span, utf16_sort_key(chunk.logical_key), chunk.chunk_id or ""
+    return (span.start or 0, span.start_line or 0, key, name, span.end or 0, span.end_line or 0)
 
 
 # Relations of chunks and files that were added or removed (index diffs §5.3).
@@ -221,14 +186,16 @@ def changed_edges(pairs: Iterable[ChunkPair]) -> Iterator[EdgeChange]:
         if pair.before is None or pair.after is None:
             continue
         if pair.before.relations != pair.after.relations:
-            yield from _difference(_edges_of(pair.before), _edges_of(pair.after), pair.after.logical_key)
+            old, new = (frozenset(_edges(side.relations, EDGE_TYPES)) for side in (pair.before, pair.after))
+            yield from _difference(old, new, pair.after.logical_key)
 
 
 def changed_file_imports(
     path: str, before: Iterable[str], after: Iterable[str], old: Iterable[Chunk], new: Iterable[Chunk]
 ) -> Iterator[EdgeChange]:
     """Changed imports of a whole file, except those that a chunk of that side carries itself."""
-    changes = list(_difference(_imports(before), _imports(after), f"file:{path}"))
+    left, right = (frozenset(Edge("imports", name) for name in names) for names in (before, after))
+    changes = list(_difference(left, right, f"file:{path}"))
     carried = {True: _carried(new), False: _carried(old)} if changes else {}
     return (change for change in changes if change.edge not in carried[change.added])
 
@@ -236,11 +203,6 @@ def changed_file_imports(
 def file_imports(row: JsonObject) -> list[str]:
     """The imported names in a `file_relations` row."""
     return [edge.to for edge in _edges(row.get("relations"), ("imports",))]
-
-
-def _edges_of(chunk: Chunk) -> frozenset[Edge]:
-    """The edges of a chunk, each once."""
-    return frozenset(_edges(chunk.relations, EDGE_TYPES))
 
 
 def _edges(relations: object, types: Iterable[str]) -> Iterator[Edge]:
@@ -263,20 +225,13 @@ def _target(link: object) -> str:
     return text_or_empty(named or member(link, "callee") or member(link, "targetName"))
 
 
-def _imports(names: Iterable[str]) -> frozenset[Edge]:
-    return frozenset(Edge("imports", name) for name in names)
-
-
 def _carried(chunks: Iterable[Chunk]) -> frozenset[Edge]:
-    edges = (edge for chunk in chunks for edge in _edges_of(chunk) if edge.type == "imports")
-    return frozenset(Edge("imports", edge.to) for edge in edges)
+    return frozenset(Edge("imports", edge.to) for chunk in chunks for edge in _edges(chunk.relations, ("imports",)))
 
 
 def _difference(before: frozenset[Edge], after: frozenset[Edge], from_key: str) -> Iterator[EdgeChange]:
-    for edge in after - before:
-        yield EdgeChange(True, from_key, edge)
-    for edge in before - after:
-        yield EdgeChange(False, from_key, edge)
+    yield from (EdgeChange(True, from_key, edge) for edge in after - before)
+    yield from (EdgeChange(False, from_key, edge) for edge in before - after)
 
 
 # Chunk rows of the files that changed, found without parsing the others (index diffs §5.2).
@@ -295,12 +250,9 @@ class FileSelector:
     """Selects the rows of some files; a row names its file, or its row number in `file_meta`."""
 
     def __init__(self, wanted: Collection[str], path_by_id: Mapping[str, str], limit: int | None = None) -> None:
-        self.wanted = wanted
-        self.path_by_id = path_by_id
-        self.limit = limit
+        self.wanted, self.path_by_id, self.limit = wanted, path_by_id, limit
         self.counts: Counter[str] = Counter()
-        self.scanned = 0
-        self.skipped = 0
+        self.scanned = self.skipped = 0
 
     def choose(self, probe: Probe) -> str | None:
         """The file of a wanted row."""
@@ -311,11 +263,10 @@ class FileSelector:
             if file is None:
                 self.skipped += 1
                 return None
-        return file if file in self.wanted and self._within_limit(file) else None
-
-    def _within_limit(self, file: str) -> bool:
+        if file not in self.wanted:
+            return None
         self.counts[file] += 1
-        return self.limit is None or self.counts[file] <= self.limit
+        return file if self.limit is None or self.counts[file] <= self.limit else None
 
 
 class IdSelector:
@@ -338,11 +289,9 @@ class RecordCodec:
         return _RECORD_BYTES
 
     def write(self, pieces: Sequence[Record], out: BinaryIO) -> None:
-        """A line each."""
         out.writelines(compact_json(piece) + b"\n" for piece in pieces)
 
     def read(self, path: Path) -> list[Record]:
-        """All of them."""
         with open(path, "rb") as lines:
             return [tuple(parse_json(line, "a spilled row")) for line in lines]
 
@@ -386,27 +335,17 @@ class SideRows:
         """The joined rows and the imports of a bucket, by file."""
         rows: dict[str, list[Row]] = defaultdict(list)
         imports: dict[str, list[str]] = defaultdict(list)
-        cold: list[tuple[Any, Row]] = []
+        cold: dict[str, Row] = {}
         for tag, key, value in self.store.take(bucket):
             if tag == "chunk":
                 rows[key].append(value)
             elif tag == "imports":
                 imports[key] += value
-            else:
-                cold.append((key, value))
-        _join_cold((row for found in rows.values() for row in found), cold)
+            elif key not in cold or needed_members(value) > needed_members(cold[key]):
+                cold[key] = value  # of an id that is there twice, the choice must not depend on the order of the rows
+        for row in (row for found in rows.values() for row in found) if cold else ():
+            fill_members(row, cold.get(row_id(row.get("id")) or "", {}))
         return rows, imports
-
-
-def _join_cold(rows: Iterable[Row], cold: Iterable[tuple[str, Row]]) -> None:
-    """Fill members that are missing in hot rows from the cold rows of the same `id`."""
-    best: dict[str, Row] = {}
-    for key, extra in cold:
-        # An id that is there twice: the choice must not depend on the order of the rows.
-        if key not in best or needed_members(extra) > needed_members(best[key]):
-            best[key] = extra
-    for row in rows if best else ():
-        fill_members(row, best.get(row_id(row.get("id")) or "", {}))
 
 
 def needed_members(row: Row) -> bytes:

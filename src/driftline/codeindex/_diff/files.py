@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,9 +36,8 @@ class FileEntry(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, record: JsonObject) -> FileEntry:
         """The entry in a row of `file_meta` or in an event."""
-        size = number_or_none(record.get("size"))
-        texts = [text_or_none(record.get(name)) for name in ("hash", "ext", "state")]
-        return cls(record["file"], texts[0], size, texts[1], texts[2])
+        content_hash, ext, state = (text_or_none(record.get(name)) for name in ("hash", "ext", "state"))
+        return cls(record["file"], content_hash, number_or_none(record.get("size")), ext, state)
 
     def to_dict(self) -> JsonObject:
         """The entry as events carry it."""
@@ -75,27 +74,21 @@ def file_table(rows: Iterable[JsonObject]) -> FileTable:
     table = FileTable()
     ids: JsonObject = {}
     for row in rows:
-        file = row.get("file")
-        if isinstance(file, str) and file:
-            _add(table, ids, row, file)
-        else:
+        file, number = row.get("file"), row.get("id")
+        if not isinstance(file, str) or not file:
             table.skipped_rows += 1
+            continue
+        key = row_id(number)
+        if key is not None:
+            table.path_by_id[key] = min(file, table.path_by_id.get(key, file), key=utf16_sort_key)
+        content_hash, ext = text_or_none(row.get("hash")), text_or_none(row.get("ext"))
+        entry = FileEntry(file, content_hash, number_or_none(row.get("size")), ext)
+        known = table.entries.get(file)
+        # The same file twice: the highest row number wins, whatever the order of the rows.
+        if known is None or _rank(number, entry) > _rank(ids[file], known):
+            table.entries[file] = entry
+            ids[file] = number
     return table
-
-
-def _add(table: FileTable, ids: JsonObject, row: JsonObject, file: str) -> None:
-    number = row.get("id")
-    key = row_id(number)
-    if key is not None:
-        table.path_by_id[key] = min(file, table.path_by_id.get(key, file), key=utf16_sort_key)
-    entry = FileEntry(
-        file, text_or_none(row.get("hash")), number_or_none(row.get("size")), text_or_none(row.get("ext"))
-    )
-    known = table.entries.get(file)
-    # The same file twice: the highest row number wins, whatever the order of the rows.
-    if known is None or _rank(number, entry) > _rank(ids[file], known):
-        table.entries[file] = entry
-        ids[file] = number
 
 
 def _rank(row_number: object, entry: FileEntry) -> tuple[Number, str]:
@@ -107,20 +100,14 @@ def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) 
     """All changes, in the order of their paths."""
     removed = {path: entry for path, entry in before.entries.items() if path not in after.entries}
     added = {path: entry for path, entry in after.entries.items() if path not in before.entries}
-    changes = list(_modified(before, after))
+    both = ((old, after.entries[path]) for path, old in before.entries.items() if path in after.entries)
+    changes = [FileChange("modified", old, new) for old, new in both if _is_modified(old, new)]
     if detect_renames:
         changes += take_renames(removed, added)
     changes += [FileChange("removed", entry, None) for entry in removed.values()]
     changes += [FileChange("added", None, entry) for entry in added.values()]
     by_path = {change.path: change for change in changes}
     return [by_path[path] for path in utf16_sorted(by_path)]
-
-
-def _modified(before: FileTable, after: FileTable) -> Iterator[FileChange]:
-    for path, old in before.entries.items():
-        new = after.entries.get(path)
-        if new is not None and _is_modified(old, new):
-            yield FileChange("modified", old, new)
 
 
 def _is_modified(before: FileEntry, after: FileEntry) -> bool:
@@ -163,13 +150,8 @@ def file_event(mode: str, change: FileChange) -> IndexEvent:
 def chunk_event(mode: str, file: str, pair: ChunkPair) -> IndexEvent:
     """`chunk.added`, `chunk.removed`, `chunk.modified` or `chunk.moved`; `file` is the new path after a rename."""
     chunk = pair.placed
-    event: IndexEvent = {
-        "kind": f"chunk.{pair.verdict}",
-        "mode": mode,
-        "file": file,
-        "chunkId": chunk.chunk_id,
-        "logicalKey": chunk.logical_key,
-    }
+    event: IndexEvent = {"kind": f"chunk.{pair.verdict}", "mode": mode, "file": file}
+    event |= {"chunkId": chunk.chunk_id, "logicalKey": chunk.logical_key}
     if pair.verdict == "modified" and pair.before is not None:
         event |= {"logicalKeyBefore": pair.before.logical_key, "logicalKeyAfter": chunk.logical_key}
     return event | {"name": chunk.name, "chunkKind": chunk.kind} | _sides(pair.before, pair.after)
@@ -177,39 +159,21 @@ def chunk_event(mode: str, file: str, pair: ChunkPair) -> IndexEvent:
 
 def relation_event(mode: str, file: str, change: EdgeChange) -> IndexEvent:
     """`relation.added` or `relation.removed`."""
-    return {
-        "kind": "relation.added" if change.added else "relation.removed",
-        "mode": mode,
-        "file": file,
-        "type": change.edge.type,
-        "fromKey": change.from_key,
-        "to": change.edge.to,
-        "edgeKey": change.edge_key,
-    }
+    event = {"kind": "relation.added" if change.added else "relation.removed", "mode": mode, "file": file}
+    edge = {"type": change.edge.type, "fromKey": change.from_key, "to": change.edge.to, "edgeKey": change.edge_key}
+    return event | edge
 
 
 def mode_limit_event(mode: str, modified_files: int, limit: int) -> IndexEvent:
     """Too many modified files: no chunk of this mode was compared."""
-    return {
-        "kind": LIMIT_KIND,
-        "mode": mode,
-        "reason": MAX_CHANGED_FILES,
-        "modifiedFiles": modified_files,
-        "maxChangedFiles": limit,
-    }
+    counts = {"modifiedFiles": modified_files, "maxChangedFiles": limit}
+    return {"kind": LIMIT_KIND, "mode": mode, "reason": MAX_CHANGED_FILES, **counts}
 
 
 def file_limit_event(mode: str, file: str, before: int, after: int, limit: int) -> IndexEvent:
     """Too many chunks: those of this file were not compared."""
-    return {
-        "kind": LIMIT_KIND,
-        "mode": mode,
-        "file": file,
-        "reason": MAX_CHUNKS_PER_FILE,
-        "chunksBefore": before,
-        "chunksAfter": after,
-        "maxChunksPerFile": limit,
-    }
+    counts = {"chunksBefore": before, "chunksAfter": after, "maxChunksPerFile": limit}
+    return {"kind": LIMIT_KIND, "mode": mode, "file": file, "reason": MAX_CHUNKS_PER_FILE, **counts}
 
 
 def chunk_order(pair: ChunkPair) -> tuple[object, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -78,7 +78,6 @@ BEFORE, AFTER = 0, 1
 class IndexSide:
     """One side of one mode: its artifacts, found but not read."""
 
-    index: IndexDir
     file_meta: Artifact
     chunk_meta: Artifact
     chunk_meta_cold: Artifact | None
@@ -87,12 +86,12 @@ class IndexSide:
 
 @dataclass(slots=True)
 class ModeDiff:
-    """The result for one mode; events are made on the way, from the changes and the outcomes of their files."""
+    """The result for one mode; events are made on the way, from the changes and what happened `inside` of files."""
 
     mode: str
     changes: list[FileChange] = field(default_factory=list)
     limit_event: IndexEvent | None = None
-    outcomes: Mapping[str, FileOutcome] = field(default_factory=dict)
+    inside: dict[str, list[IndexEvent]] = field(default_factory=dict)
     before_scan: Scan = field(default_factory=Scan)
     after_scan: Scan = field(default_factory=Scan)
     fast_path: bool = False
@@ -109,64 +108,59 @@ class ModeDiff:
             return
         for change in self.changes:
             yield file_event(self.mode, change)
-            outcome = self.outcomes.get(change.path)
-            if outcome is not None:
-                yield from outcome.events
+            yield from self.inside.get(change.path, ())
 
     def summary(self) -> JsonObject:
         """The mode's member of `modesSummary`."""
         count = self.counts
         reason = MAX_CHANGED_FILES if self.limit_event else MAX_CHUNKS_PER_FILE
         limited = count["limits.chunkDiffSkipped"] > 0
-        skipped = {} if self.renames_skipped is None else {"renameSearchSkipped": self.renames_skipped}
+        is_v1 = self.renames_skipped is None  # semantic-v2 has renamed chunks too
+        skipped = {} if is_v1 else {"renameSearchSkipped": self.renames_skipped}
+        chunk_kinds = ("added", "removed", "modified", *(() if is_v1 else ("renamed",)), "moved")
         return {
             "files": {kind: count[f"file.{kind}"] for kind in ("added", "removed", "modified", "renamed")},
-            "chunks": {kind: count[f"chunk.{kind}"] for kind in self._chunk_kinds},
+            "chunks": {kind: count[f"chunk.{kind}"] for kind in chunk_kinds},
             "relations": {"edgesAdded": count["relation.added"], "edgesRemoved": count["relation.removed"]},
             "limits": {"chunkDiffSkipped": limited, "reason": reason if limited else None} | skipped,
         }
 
-    @property
-    def _chunk_kinds(self) -> tuple[str, ...]:
-        """The kinds of chunk events; semantic-v2 has renamed chunks too."""
-        known = ("added", "removed", "modified")
-        return (*known, "moved") if self.renames_skipped is None else (*known, "renamed", "moved")
+
+def different_sides(before: IndexDir, after: IndexDir) -> tuple[IndexSide, IndexSide] | None:
+    """Both sides opened; None where their manifests vouch for the same artifacts."""
+    old, new = read_pieces(before), read_pieces(after)
+    if same_artifacts(before, after, old, new):
+        return None
+    return _open_side(before, old), _open_side(after, new)
 
 
-def open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
+def _open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
     """Find the artifacts of an index; what a diff needs must be there."""
-    return IndexSide(
-        index,
-        require_artifact(index, FILE_META, pieces),
-        require_artifact(index, CHUNK_META, pieces),
-        find_artifact(index, CHUNK_META_COLD, pieces),
-        find_artifact(index, FILE_RELATIONS, pieces),
-    )
+    needed = [require_artifact(index, name, pieces) for name in (FILE_META, CHUNK_META)]
+    others = [find_artifact(index, name, pieces) for name in (CHUNK_META_COLD, FILE_RELATIONS)]
+    return IndexSide(needed[0], needed[1], others[0], others[1])
 
 
 def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
     """Compare one mode of two indexes."""
     if options.kind == V2:
-        return _diff_symbols(mode, before, after, options, tracker)
-    old_pieces, new_pieces = read_pieces(before), read_pieces(after)
-    if same_artifacts(before, after, old_pieces, new_pieces):
+        comparison = SymbolDiff(mode, before, after, options)
+        comparison.run(tracker)
+        events = comparison.events()
+        result = ModeDiff(mode, comparison.changes, ready_events=events, renames_skipped=comparison.renames_skipped)
+        result.counts.update(event["kind"] for event in events)
+        result.limit_event = next((event for event in events if event.get("reason") == MAX_CHANGED_FILES), None)
+        return result
+    sides = different_sides(before, after)
+    if sides is None:
         return ModeDiff(mode, fast_path=True)
-    old, new = open_side(before, old_pieces), open_side(after, new_pieces)
-    old_files, new_files = file_table(all_rows(old.file_meta)), file_table(all_rows(new.file_meta))
-    result = _diff_files(mode, old_files, new_files, options)
+    old_files, new_files = (file_table(all_rows(side.file_meta)) for side in sides)
+    result = ModeDiff(mode, changed_files(old_files, new_files, detect_renames=options.detect_renames))
+    result.before_scan.skipped_rows, result.after_scan.skipped_rows = old_files.skipped_rows, new_files.skipped_rows
+    result.counts.update(f"file.{change.kind}" for change in result.changes)
+    note_file_counts(result, options)
     if result.limit_event is None:
-        _diff_chunks(result, (old, old_files), (new, new_files), options, tracker)
-    return result
-
-
-def _diff_symbols(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
-    """semantic-v2: compare definitions."""
-    comparison = SymbolDiff(mode, before, after, options)
-    comparison.run(tracker)
-    events = comparison.events()
-    result = ModeDiff(mode, comparison.changes, ready_events=events, renames_skipped=comparison.renames_skipped)
-    result.counts.update(event["kind"] for event in events)
-    result.limit_event = next((event for event in events if event.get("reason") == MAX_CHANGED_FILES), None)
+        _diff_chunks(result, (sides[0], old_files), (sides[1], new_files), options, tracker)
     return result
 
 
@@ -176,15 +170,6 @@ def note_file_counts(result: ModeDiff, options: DiffOptions) -> None:
     if modified > options.max_changed_files:
         result.limit_event = mode_limit_event(result.mode, modified, options.max_changed_files)
         result.counts["limits.chunkDiffSkipped"] += 1
-
-
-def _diff_files(mode: str, before: FileTable, after: FileTable, options: DiffOptions) -> ModeDiff:
-    """The file level of a mode, with the decision whether chunks are compared at all."""
-    result = ModeDiff(mode, changed_files(before, after, detect_renames=options.detect_renames))
-    result.before_scan.skipped_rows, result.after_scan.skipped_rows = before.skipped_rows, after.skipped_rows
-    result.counts.update(f"file.{change.kind}" for change in result.changes)
-    note_file_counts(result, options)
-    return result
 
 
 def _diff_chunks(
@@ -217,28 +202,21 @@ def _read_side(side: IndexSide, files: FileTable, rows: SideRows, options: DiffO
 
 
 def _diff_pairs(
-    result: ModeDiff,
-    pairs: list[tuple[str, str]],
-    old: SideRows,
-    new: SideRows,
-    options: DiffOptions,
-    tracker: Tracker,
+    result: ModeDiff, pairs: list[tuple[str, str]], old: SideRows, new: SideRows, options: DiffOptions, tracker: Tracker
 ) -> None:
     """Compare file after file in the order of events; what cannot be among the first `max_events` is only counted."""
-    outcomes: dict[str, FileOutcome] = {}
     kept = 0
     for start in range(0, len(pairs), FILES_PER_BUCKET):
         (old_rows, old_imports), (new_rows, new_imports) = (side.take(start // FILES_PER_BUCKET) for side in (old, new))
         for old_path, path in pairs[start : start + FILES_PER_BUCKET]:
             before = FileSide(old_rows.pop(old_path, []), old.counts[old_path], old_imports.get(old_path, []))
             after = FileSide(new_rows.pop(path, []), new.counts[path], new_imports.get(path, []))
-            outcome = diff_file(result.mode, path, before, after, options)
-            result.counts.update(outcome.counts)
-            if outcome.events and kept < options.max_events:
-                outcomes[path] = outcome
-                kept += len(outcome.events)
+            events = diff_file(result.mode, path, before, after, options)
+            result.counts.update(event["kind"] for event in events)
+            if events and kept < options.max_events:
+                result.inside[path] = events
+                kept += len(events)
             tracker.advance()
-    result.outcomes = outcomes
 
 
 # One changed file: every scheduler, local or on a cluster, calls `diff_file` with the file's rows of both sides.
@@ -253,24 +231,12 @@ class FileSide:
     imports: Iterable[str] = ()
 
 
-@dataclass(slots=True)
-class FileOutcome:
-    """The chunk, relation and limit events of one file, in order, and how many there are of each kind."""
-
-    events: list[IndexEvent] = field(default_factory=list)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Events by kind."""
-        return Counter(event["kind"] for event in self.events)
-
-
-def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> FileOutcome:
-    """Compare the chunks and relations of one modified or renamed file."""
+def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> list[IndexEvent]:
+    """The chunk, relation and limit events of one modified or renamed file, in order."""
     limit = options.max_chunks_per_file
     if before.count > limit or after.count > limit:
         # Half of a file would mislead: its chunks and relations are skipped as a whole.
-        return FileOutcome([file_limit_event(mode, path, before.count, after.count, limit)])
+        return [file_limit_event(mode, path, before.count, after.count, limit)]
     old = [chunk_from_row(row) for row in before.rows]
     new = [chunk_from_row(row) for row in after.rows]
     pairs = match_chunks(old, new)
@@ -279,7 +245,7 @@ def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: 
     if options.include_relations:
         edges = [*changed_edges(pairs), *changed_file_imports(path, before.imports, after.imports, old, new)]
         events += [relation_event(mode, path, edge) for edge in sorted(edges, key=lambda edge: edge.order)]
-    return FileOutcome(events)
+    return events
 
 
 # Tasks of a cluster, as plain functions over plain records; paths are UTF-16 keys, whose byte order is that of events.
@@ -322,15 +288,14 @@ def plan_splits(side: int, artifact: Artifact | None, split_bytes: int = SPLIT_B
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A row on its way through a cluster; without a `key` it only counts, or is found by `file_id`."""
 
     side: int
     key: bytes | None = None
     file_id: str | None = None
     row_id: str | None = None
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]
     payload: bytes | None = None
 
 
@@ -363,28 +328,20 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
     parsed: dict[int, list[Row]] = {BEFORE: [], AFTER: []}
     for side, payload in rows:
         parsed[side].append(parse_payload(payload))
-    if _has_same_hash(parsed[BEFORE], parsed[AFTER]):
-        return None, {}
+    hashes = [[row["hash"] for row in found] for found in parsed.values()]
+    if len(hashes[BEFORE]) == 1 and hashes[BEFORE][0] and hashes[BEFORE] == hashes[AFTER]:
+        return None, {}  # as for most files
     before, after = file_table(parsed[BEFORE]), file_table(parsed[AFTER])
     changes = changed_files(before, after, detect_renames=False)
     ids = {side: {text for row in found if (text := row_id(row["id"]))} for side, found in parsed.items()}
     return (changes[0] if changes else None), ids
 
 
-def _has_same_hash(before: list[Row], after: list[Row]) -> bool:
-    """Whether each side has one row of the same hash, as for most files, so that nothing more is compared."""
-    return len(before) == len(after) == 1 and bool(before[0]["hash"]) and before[0]["hash"] == after[0]["hash"]
-
-
 def pair_renames(changes: Iterable[FileChange]) -> list[FileChange]:
     """Removed and added files of one hash, paired in path order; the rest stays as it is."""
-    removed: dict[str, FileEntry] = {}
-    added: dict[str, FileEntry] = {}
-    for change in changes:
-        if change.before is not None:
-            removed[change.path] = change.before
-        elif change.after is not None:
-            added[change.path] = change.after
+    listed = list(changes)
+    removed = {change.path: change.before for change in listed if change.before is not None}
+    added = {change.path: change.after for change in listed if change.after is not None}
     renamed = take_renames(removed, added)
     rest = [FileChange("removed", entry, None) for entry in removed.values()]
     return renamed + rest + [FileChange("added", None, entry) for entry in added.values()]
@@ -402,8 +359,7 @@ class _ChunkChooser:
     """Gives selected rows a key; of a file above the limit only a count is left in this split."""
 
     def __init__(self, wanted: SelectedRows, limit: int) -> None:
-        self.wanted = wanted
-        self.limit = limit
+        self.wanted, self.limit = wanted, limit
         self.taken: Counter[tuple[bytes | None, str | None]] = Counter()
         self.counted: Counter[tuple[bytes | None, str | None]] = Counter()
 
@@ -479,7 +435,7 @@ class PathRecords:
         """The file event and what happened inside of the file."""
         yield file_event(mode, self.change)
         sides = [FileSide(self.rows[side], self.counts[side], self.imports[side]) for side in (BEFORE, AFTER)]
-        yield from diff_file(mode, self.change.path, sides[0], sides[1], options).events
+        yield from diff_file(mode, self.change.path, sides[0], sides[1], options)
 
 
 def change_payload(change: FileChange) -> bytes:
