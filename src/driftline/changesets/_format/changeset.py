@@ -29,7 +29,7 @@ from driftline.changesets._format.encoding import (
     folded,
 )
 from driftline.changesets._format.read import Header, Window, records_in
-from driftline.changesets._format.session import ColumnEvents, EventLog, image_columns
+from driftline.changesets._format.session import EventLog, image_columns
 from driftline.changesets._format.streams import (
     Summary,
     concat_to,
@@ -94,13 +94,42 @@ class ChangeFile:
 
     def insert(self, table: Table, row: AnyRow, *, indirect: bool = False) -> Self:
         """A row was inserted."""
-        self.log_of(table).append(None, table.row(row), indirect)
+        return self._append(table, None, table.row(row), indirect)
+
+    def _append(self, table: Table, before: Row | None, after: Row | None, indirect: bool) -> Self:
+        log = self.log_of(table)
+        log.partial = log.partial or (before is not None and UNDEFINED in before)
+        log.append(before, after, indirect)
         return self
 
     def insert_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
         """Rows were inserted, given as Arrow, Polars or plain columns by name."""
-        self.log_of(table).append_columns(ColumnEvents(None, image_columns(table, data), indirect))
+        self.log_of(table).append_columns(None, image_columns(table, data), indirect)
         return self
+
+    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> Self:
+        """Rows were updated: columns before and after, row by row beside each other.
+
+        Those of a patchset may be the key only before, and what changed after.
+        """
+        old, new = self._images(table, before), self._images(table, after)
+        if old[0].length != new[0].length:
+            raise ChangesetError(
+                f"{old[0].length} rows before and {new[0].length} after an update", code="row_width_mismatch"
+            )
+        self.log_of(table).append_columns(old, new, indirect)
+        return self
+
+    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
+        """Rows were deleted, given as columns; the key columns are enough for a patchset."""
+        self.log_of(table).append_columns(self._images(table, data), None, indirect)
+        return self
+
+    def _images(self, table: Table, data: Any) -> list[Vector]:
+        images = image_columns(table, data, whole=self.marker == CHANGESET_MARKER)
+        log = self.log_of(table)
+        log.partial = log.partial or any(vector.is_all(TAG_UNDEFINED) for vector in images)
+        return images
 
     def add(self, operation: Operation) -> Self:
         """Merge an operation, such as one of another file, by the rules of a changegroup (changesets §3.1)."""
@@ -255,25 +284,11 @@ class Changeset(ChangeFile):
                 f'table {table.name}: column "{table.column_names[unknown[0]]}" changes and has no old value',
                 code="missing_column",
             )
-        log = self.log_of(table)
-        log.partial = log.partial or UNDEFINED in before
-        log.append(before, after, indirect)
-        return self
+        return self._append(table, before, after, indirect)
 
     def delete(self, table: Table, row: AnyRow, *, indirect: bool = False) -> Self:
         """A row was deleted."""
-        self.log_of(table).append(table.row(row), None, indirect)
-        return self
-
-    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> Self:
-        """Rows were updated: columns before and after, row by row beside each other."""
-        _append_updates(self.log_of(table), image_columns(table, before), image_columns(table, after), indirect)
-        return self
-
-    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
-        """Rows were deleted, given as columns."""
-        self.log_of(table).append_columns(ColumnEvents(image_columns(table, data), None, indirect))
-        return self
+        return self._append(table, table.row(row), None, indirect)
 
     def invert(self) -> Changeset:
         """The changeset that undoes this one."""
@@ -292,47 +307,20 @@ class Patchset(ChangeFile):
         >>> [operation.new for operation in Patchset().update(users, {"id": 1}, {"age": 31})]
         [(UNDEFINED, UNDEFINED, 31)]
         """
-        if _is_whole_row(table, old):
-            log = self.log_of(table)
-            before = _before(table, old)
-            log.partial = log.partial or UNDEFINED in before
-            log.append(before, _after(table, before, new), indirect)
-        else:
-            self._update_by_key(table, table.key(old), new, indirect)
-        return self
+        if not _is_whole_row(table, old):
+            return self._update_by_key(table, table.key(old), new, indirect)
+        before = _before(table, old)
+        return self._append(table, before, _after(table, before, new), indirect)
 
     def delete(self, table: Table, row: Any, *, indirect: bool = False) -> Self:
         """A row was deleted, given whole or by its key; where all columns are the key, a tuple is a key."""
-        log = self.log_of(table)
         is_key_only = len(table.primary_key) == table.width and not isinstance(row, Mapping)
-        if _is_whole_row(table, row) and not is_key_only:
-            before = _before(table, row)
-            log.partial = log.partial or UNDEFINED in before
-            log.append(before, None, indirect)
-        else:
-            log.partial = True
-            log.append(table.key(row), None, indirect)
-        return self
+        is_whole = _is_whole_row(table, row) and not is_key_only
+        return self._append(table, _before(table, row) if is_whole else table.key(row), None, indirect)
 
     def invert(self) -> NoReturn:
         """A patchset cannot be undone."""
         raise patchset_not_invertible()
-
-    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> Self:
-        """Rows were updated: columns before and after; `before` may hold the key only, `after` only what changed."""
-        old, new = image_columns(table, before, whole=False), image_columns(table, after, whole=False)
-        log = self.log_of(table)
-        log.partial = log.partial or _leaves_fields_out([*old, *new])
-        _append_updates(log, old, new, indirect)
-        return self
-
-    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
-        """Rows were deleted, given as columns; the key columns are enough."""
-        images = image_columns(table, data, whole=False)
-        log = self.log_of(table)
-        log.partial = log.partial or _leaves_fields_out(images)
-        log.append_columns(ColumnEvents(images, None, indirect))
-        return self
 
     @class_or_instance
     def digest_sql(cls_or_self: Patchset | type[Patchset], text: str, tables: Tables) -> Patchset:  # noqa: N805
@@ -348,7 +336,7 @@ class Patchset(ChangeFile):
         digest(text, tables, target)
         return target
 
-    def _update_by_key(self, table: Table, key: Row, changes: object, indirect: bool) -> None:
+    def _update_by_key(self, table: Table, key: Row, changes: object, indirect: bool) -> Self:
         if not isinstance(changes, Mapping):
             raise ChangesetError("an update by key takes the changed columns as a mapping", code="invalid_changes")
         changed = table.fields(changes)
@@ -357,9 +345,7 @@ class Patchset(ChangeFile):
                 f"table {table.name}: a change of key needs the whole old and new row", code="key_change"
             )
         after = tuple(old if new is UNDEFINED else new for old, new in zip(key, changed, strict=True))
-        log = self.log_of(table)
-        log.partial = True
-        log.append(key, after, indirect)
+        return self._append(table, key, after, indirect)
 
 
 def parse(data: Changes, tables: Iterable[Table] = ()) -> Changeset | Patchset:
@@ -436,15 +422,3 @@ def _is_whole_row(table: Table, row: object) -> bool:
     if isinstance(row, Mapping):
         return sum(not table.is_generated(name) for name in row) == table.width
     return not isinstance(row, str | bytes) and hasattr(row, "__len__") and len(row) == table.width
-
-
-def _leaves_fields_out(vectors: Iterable[Any]) -> bool:
-    return any(vector.is_all(TAG_UNDEFINED) for vector in vectors)
-
-
-def _append_updates(log: EventLog, before: list[Vector], after: list[Vector], indirect: bool) -> None:
-    if before[0].length != after[0].length:
-        raise ChangesetError(
-            f"{before[0].length} rows before and {after[0].length} after an update", code="row_width_mismatch"
-        )
-    log.append_columns(ColumnEvents(before, after, indirect))

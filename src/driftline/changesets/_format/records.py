@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,13 +62,16 @@ class RecordWriter:
     def field(self, vector: Vector, present: Mask | None = None) -> None:
         """One field per record; `UNDEFINED` where it is not present."""
         tags = vector.tags
-        if present is not None:
+        if present is not None and not present.all():
             tags = np.where(present, tags, TAG_UNDEFINED).astype(np.uint8)
         self.byte(tags)
-        if vector.numbers is not None and _any_of(tags, TAG_INTEGER, TAG_REAL):
-            self._numbers(vector.numbers, _rows_of(tags, TAG_INTEGER, TAG_REAL))
-        if vector.data is not None and _any_of(tags, TAG_TEXT, TAG_BLOB):
-            self._data(vector.data, _rows_of(tags, TAG_TEXT, TAG_BLOB))
+        for wanted, content, add in (
+            ((TAG_INTEGER, TAG_REAL), vector.numbers, self._numbers),
+            ((TAG_TEXT, TAG_BLOB), vector.data, self._data),
+        ):
+            rows: Any = tags in wanted if isinstance(tags, int) else (tags == wanted[0]) | (tags == wanted[1])
+            if content is not None and np.any(rows):
+                add(content, None if np.all(rows) else rows)
 
     def joined(self) -> pa.LargeBinaryArray:
         """All records."""
@@ -100,25 +104,6 @@ class RecordWriter:
         if self._glue:
             self._pieces.append(_laid_out(self._length, self._glue))
             self._glue = []
-
-
-def _rows_of(tags: Bytes | int, *wanted: int) -> Mask | None:
-    """Where the tags are among the wanted ones; None for everywhere."""
-    if isinstance(tags, int):
-        return None
-    mask = _is_among(tags, wanted)
-    return None if mask.all() else mask
-
-
-def _any_of(tags: Bytes | int, *wanted: int) -> bool:
-    return tags in wanted if isinstance(tags, int) else bool(_is_among(tags, wanted).any())
-
-
-def _is_among(tags: Bytes, wanted: tuple[int, ...]) -> Mask:
-    mask: Mask = tags == wanted[0]
-    for tag in wanted[1:]:
-        mask |= tags == tag
-    return mask
 
 
 def _laid_out(length: int, glue: Sequence[tuple[Bytes | int, Mask | None]]) -> pa.LargeBinaryArray:

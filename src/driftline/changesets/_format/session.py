@@ -6,9 +6,9 @@ An event visits the key before it and the key after it. A key's entry compares i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,10 @@ NOWHERE = -1  # a row image that does not exist: the one before an insert, the o
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events as arrays: `before` and `after` point into the rows of `images`, or are `NOWHERE`."""
+    """Events as arrays: `before` and `after` point into the rows of `images`, or are `NOWHERE`.
+
+    A section is made of what is left of them: one for each key, with its first image and the final one.
+    """
 
     images: list[Vector]
     before: Indexes
@@ -65,64 +68,6 @@ class Events:
         return len(self.before)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnEvents:
-    """Events of one kind from whole columns: images before and after, None for inserts and deletes."""
-
-    before: list[Vector] | None
-    after: list[Vector] | None
-    indirect: bool
-
-    @property
-    def length(self) -> int:
-        """How many events these are."""
-        return (self.before or self.after or [])[0].length
-
-    def collected(self, first_row: int) -> Events:
-        """The events as arrays; images are numbered from `first_row`."""
-        count = self.length
-        before = _numbered(count, first_row, self.before is not None)
-        after = _numbered(count, first_row + count * (self.before is not None), self.after is not None)
-        sides = [side for side in (self.before, self.after) if side is not None]
-        images = [concatenated(columns) for columns in zip(*sides, strict=True)]
-        return Events(images, before, after, np.full(count, self.indirect))
-
-
-class _RowEvents:
-    """Single events: the images before and after lie in turn in one list, which costs little to append to."""
-
-    def __init__(self) -> None:
-        self.images: list[Row | None] = []
-        self.indirect: list[int] = []
-
-    def collected(self, first_row: int) -> Events:
-        """The events as arrays; images are numbered from `first_row`."""
-        befores, afters = self.images[0::2], self.images[1::2]
-        has_before, has_after = _is_there(befores), _is_there(afters)
-        if has_before is None or has_after is None:
-            rows = [image for image in self.images if image is not None]
-            there = np.array([image is not None for image in self.images]).reshape(-1, 2)
-            places = np.where(there, (first_row + np.cumsum(there) - 1).reshape(-1, 2), NOWHERE)
-            before, after = places[:, 0], places[:, 1]
-        else:
-            rows = [*(befores if has_before else ()), *(afters if has_after else ())]
-            before = _numbered(len(befores), first_row, has_before)
-            after = _numbered(len(afters), first_row + has_before * len(befores), has_after)
-        indirect = np.zeros(len(befores), dtype=bool)
-        indirect[self.indirect] = True
-        return Events([from_values(column) for column in zip(*rows, strict=True)], before, after, indirect)
-
-
-def _is_there(images: Sequence[Row | None]) -> bool | None:
-    """Whether all images exist (True) or none does (False)."""
-    missing = images.count(None)
-    return None if 0 < missing < len(images) else not missing
-
-
-def _numbered(count: int, first: int, exists: bool) -> Indexes:
-    return np.arange(first, first + count) if exists else np.full(count, NOWHERE)
-
-
 class EventLog:
     """The events of one table; cheap to append to, turned into columns at the end."""
 
@@ -130,49 +75,62 @@ class EventLog:
         self.table = table
         self.partial = False  # whether some images leave fields out (patchsets by key)
         self.aliases: list[Table] = []  # equal tables under which events came in, kept so that their ids stay theirs
-        self._chunks: list[_RowEvents | ColumnEvents] = []
-        self._open: _RowEvents | None = None
+        self._parts: list[Events] = []
+        self._images: list[Row | None] = []  # of the last single events, those before and after in turn
+        self._indirect: list[int] = []
 
     def append(self, before: Row | None, after: Row | None, indirect: bool) -> None:
         """Note one event."""
-        events = self._open or self._opened()
         if indirect:
-            events.indirect.append(len(events.images) // 2)
-        events.images += (before, after)
+            self._indirect.append(len(self._images) // 2)
+        self._images += (before, after)
 
     def extend(self, events: Iterable[tuple[Row | None, Row | None]]) -> None:
         """Note events that are not indirect, as rows before and after."""
-        (self._open or self._opened()).images += chain.from_iterable(events)
+        self._images += chain.from_iterable(events)
 
-    def append_columns(self, events: ColumnEvents) -> None:
-        """Note the events of whole columns."""
-        self._open = None
-        if events.length:
-            self._chunks.append(events)
+    def append_columns(self, before: list[Vector] | None, after: list[Vector] | None, indirect: bool = False) -> None:
+        """Note the events of whole columns, of one kind: images before and after, None for inserts and deletes."""
+        self._close_rows()
+        sides = [side for side in (before, after) if side is not None]
+        rows = np.arange(sides[0][0].length)
+        nowhere = np.full(len(rows), NOWHERE)
+        if len(rows):
+            self._parts.append(
+                Events(
+                    [concatenated(columns) for columns in zip(*sides, strict=True)],
+                    nowhere if before is None else rows,
+                    nowhere if after is None else rows + len(rows) * (len(sides) - 1),
+                    np.full(len(rows), indirect),
+                )
+            )
+
+    def _close_rows(self) -> None:
+        if not self._images:
+            return
+        there = np.array([image is not None for image in self._images])
+        places = np.where(there, np.cumsum(there) - 1, NOWHERE)
+        indirect = np.zeros(len(places) // 2, dtype=bool)
+        indirect[self._indirect] = True
+        rows = zip(*(image for image in self._images if image is not None), strict=True)
+        self._parts.append(Events([from_values(column) for column in rows], places[0::2], places[1::2], indirect))
+        self._images, self._indirect = [], []
 
     def collected(self) -> Events:
         """All events as arrays, affinities applied."""
-        parts: list[Events] = []
-        first_row = 0
-        for chunk in self._chunks:
-            part = chunk.collected(first_row)
-            first_row += part.images[0].length
-            parts.append(part)
-        if not parts:
+        self._close_rows()
+        if not self._parts:
             nothing = np.empty(0, dtype=np.int64)
             return Events([Vector(0, TAG_NULL) for _ in self.table.columns], nothing, nothing, nothing.astype(bool))
-        stacked = [concatenated(columns) for columns in zip(*(part.images for part in parts), strict=True)]
-        return Events(
-            [with_affinity(vector, kind) for vector, kind in zip(stacked, self.table.affinities, strict=True)],
-            np.concatenate([part.before for part in parts]),
-            np.concatenate([part.after for part in parts]),
-            np.concatenate([part.indirect for part in parts]),
-        )
-
-    def _opened(self) -> _RowEvents:
-        self._open = _RowEvents()
-        self._chunks.append(self._open)
-        return self._open
+        firsts = accumulate((part.images[0].length for part in self._parts[:-1]), initial=0)
+        moved = [
+            [np.where(rows == NOWHERE, rows, rows + first) for rows in (part.before, part.after)]
+            for part, first in zip(self._parts, firsts, strict=True)
+        ]
+        before, after = map(np.concatenate, zip(*moved, strict=True))
+        stacked = [concatenated(columns) for columns in zip(*(part.images for part in self._parts), strict=True)]
+        images = [with_affinity(vector, kind) for vector, kind in zip(stacked, self.table.affinities, strict=True)]
+        return Events(images, before, after, np.concatenate([part.indirect for part in self._parts]))
 
 
 def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vector]:
@@ -220,16 +178,6 @@ def _as_vector(column: Any, name: str) -> Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
-    """What a section is made of: per key the first image and the final one, as rows of `images` or `NOWHERE`."""
-
-    images: list[Vector]
-    before: Indexes
-    after: Indexes
-    indirect: Mask
-
-
-@dataclass(frozen=True, slots=True)
 class _Visits:
     """Each visit of an event to a key; an update that keeps its key is one visit that removes and adds."""
 
@@ -243,7 +191,7 @@ class _Visits:
         return len(self.event)
 
 
-def single_entries(table: Table, events: Events) -> tuple[Entries, Hashes] | None:
+def single_entries(table: Table, events: Events) -> tuple[Events, Hashes] | None:
     """An entry per event in event order with the hashes of their keys, or None when a key is met twice.
 
     For events that are ordered elsewhere, by `records.sequence_numbers`; keys must be whole and stay the same.
@@ -254,7 +202,7 @@ def single_entries(table: Table, events: Events) -> tuple[Entries, Hashes] | Non
     return _entries_of_single_visits(events, visits), visits.hashes
 
 
-def consolidated(table: Table, events: Events, *, partial: bool = False) -> Entries:
+def consolidated(table: Table, events: Events, *, partial: bool = False) -> Events:
     """The entries for these events in output order; `partial` when images may leave fields out."""
     visits = _visits(table, events)
     order = session_order(_key_hashes(visits), event_after_last_key=_has_event_after_last_key(events, visits))
@@ -263,7 +211,7 @@ def consolidated(table: Table, events: Events, *, partial: bool = False) -> Entr
     else:
         entries = _entries_of_repeated_visits(events, visits, visits.key, partial=partial)
     order = order[(entries.before[order] != NOWHERE) | (entries.after[order] != NOWHERE)]
-    return Entries(entries.images, entries.before[order], entries.after[order], entries.indirect[order])
+    return Events(entries.images, entries.before[order], entries.after[order], entries.indirect[order])
 
 
 def _visits(table: Table, events: Events) -> _Visits:
@@ -313,13 +261,13 @@ def _has_event_after_last_key(events: Events, visits: _Visits) -> bool:
     return last < len(visits) - 1 or event < len(events) - 1 or is_followed_by_own_second
 
 
-def _entries_of_single_visits(events: Events, visits: _Visits) -> Entries:
+def _entries_of_single_visits(events: Events, visits: _Visits) -> Events:
     before = np.where(visits.removes, events.before[visits.event], NOWHERE)
     after = np.where(visits.adds, events.after[visits.event], NOWHERE)
-    return Entries(events.images, before, after, events.indirect[visits.event])
+    return Events(events.images, before, after, events.indirect[visits.event])
 
 
-def _entries_of_repeated_visits(events: Events, visits: _Visits, key: Indexes, *, partial: bool) -> Entries:
+def _entries_of_repeated_visits(events: Events, visits: _Visits, key: Indexes, *, partial: bool) -> Events:
     by_key = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[by_key], prepend=-1))
     indirect = np.logical_and.reduceat(events.indirect[visits.event[by_key]], starts)
@@ -330,7 +278,7 @@ def _entries_of_repeated_visits(events: Events, visits: _Visits, key: Indexes, *
     firsts, lasts = by_key[changes_key], by_key[np.append(changes_key[1:], True)[: len(by_key)]]
     before[key[firsts]] = np.where(visits.removes[firsts], events.before[visits.event[firsts]], NOWHERE)
     after[key[lasts]] = np.where(visits.adds[lasts], events.after[visits.event[lasts]], NOWHERE)
-    entries = Entries(events.images, before, after, indirect)
+    entries = Events(events.images, before, after, indirect)
     return _overlaid(entries, events, visits, key, by_key) if partial else entries
 
 
@@ -355,7 +303,7 @@ def _contradicting(visits: _Visits, key: Indexes, by_key: Indexes) -> Mask:
     return contradicting
 
 
-def _overlaid(entries: Entries, events: Events, visits: _Visits, key: Indexes, by_key: Indexes) -> Entries:
+def _overlaid(entries: Events, events: Events, visits: _Visits, key: Indexes, by_key: Indexes) -> Events:
     """Entries whose images put partial rows over one another; for keys that were visited more than once."""
     rows: list[list[Field]] = []
     before, after = entries.before.copy(), entries.after.copy()
@@ -373,7 +321,7 @@ def _overlaid(entries: Entries, events: Events, visits: _Visits, key: Indexes, b
         return entries
     added = [from_values(column) for column in zip(*rows, strict=True)]
     images = [concatenated(pair) for pair in zip(entries.images, added, strict=True)]
-    return Entries(images, before, after, entries.indirect)
+    return Events(images, before, after, entries.indirect)
 
 
 def _merged_images(
@@ -400,7 +348,7 @@ def _image(events: Events, row: int) -> list[Field]:
     return [vector.value(int(row)) for vector in events.images]
 
 
-def section_pieces(table: Table, entries: Entries, marker: int) -> Iterator[bytes | memoryview]:
+def section_pieces(table: Table, entries: Events, marker: int) -> Iterator[bytes | memoryview]:
     """The bytes of a section, piece by piece; nothing when no change survives."""
     records, _ = encoded_entries(table, entries, marker)
     if not len(records):
@@ -409,88 +357,55 @@ def section_pieces(table: Table, entries: Entries, marker: int) -> Iterator[byte
     yield content_of(records)
 
 
-def encoded_entries(table: Table, entries: Entries, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
+def encoded_entries(table: Table, entries: Events, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
     """The records of the entries, in their order, and their entries; updates that change nothing have no record."""
     has_before, has_after = entries.before != NOWHERE, entries.after != NOWHERE
-    places = [np.flatnonzero(~has_before), np.flatnonzero(~has_after), np.flatnonzero(has_before & has_after)]
-    arrays = []
-    kept = []
-    for encode, rows in zip((_inserts, _deletes, _updates), places, strict=True):
-        if len(rows):
-            records, surviving = encode(table, entries, rows, marker)
-            arrays.append(records)
-            kept.append(surviving)
-    if not arrays:
+    found = [
+        _records(kind, table, entries, np.flatnonzero(mask), marker == CHANGESET_MARKER)
+        for kind, mask in ((INSERT, ~has_before), (DELETE, ~has_after), (UPDATE, has_before & has_after))
+        if mask.any()
+    ]
+    if not found:
         return empty_data(0), np.empty(0, dtype=np.int64)
-    if len(arrays) == 1:
-        return arrays[0], kept[0]
+    if len(found) == 1:
+        return found[0]
     # Each kind is in output order already; this interleaves them.
-    owners = np.concatenate(kept)
+    owners = np.concatenate([rows for _, rows in found])
     order = np.argsort(owners, kind="stable")
-    return pa.concat_arrays(arrays).take(of_numbers(order)), owners[order]
+    return pa.concat_arrays([records for records, _ in found]).take(of_numbers(order)), owners[order]
 
 
-def _inserts(table: Table, entries: Entries, rows: Indexes, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
-    writer = _opened(INSERT, entries, rows)
-    for vector in entries.images:
-        writer.field(vector.take(entries.after[rows]))
-    return writer.joined(), rows
-
-
-def _deletes(table: Table, entries: Entries, rows: Indexes, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
-    writer = _opened(DELETE, entries, rows)
-    for vector, flag in zip(entries.images, table.key_flags, strict=True):
-        # A patchset holds the key only, and nothing for the other columns.
-        if flag or marker == CHANGESET_MARKER:
-            writer.field(vector.take(entries.before[rows]))
-    return writer.joined(), rows
-
-
-def _updates(table: Table, entries: Entries, rows: Indexes, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
-    pairs = [(v.take(entries.before[rows]), v.take(entries.after[rows])) for v in entries.images]
-    changed = [_changed(*pair, bool(flag)) for pair, flag in zip(pairs, table.key_flags, strict=True)]
-    any_change = np.logical_or.reduce(changed)
-    if not any_change.all():
-        # An update that changes nothing writes nothing.
-        surviving = np.flatnonzero(any_change)
-        pairs = [(before.take(surviving), after.take(surviving)) for before, after in pairs]
-        changed = [mask[surviving] for mask in changed]
-        rows = rows[surviving]
-    writer = _opened(UPDATE, entries, rows)
-    if marker == CHANGESET_MARKER:
-        _changeset_update(writer, pairs, changed, table.key_flags)
-    else:
-        for (_, after), mask, flag in zip(pairs, changed, table.key_flags, strict=True):
-            writer.field(after, None if flag else _unless_all(mask))
-    return writer.joined(), rows
-
-
-def _changeset_update(
-    writer: RecordWriter, pairs: Sequence[tuple[Vector, Vector]], changed: Sequence[Mask], flags: Sequence[int]
-) -> None:
-    for (before, _), mask, flag in zip(pairs, changed, flags, strict=True):
-        writer.field(before, None if flag else _unless_all(mask))
-    for (_, after), mask, flag in zip(pairs, changed, flags, strict=True):
-        if flag:
-            writer.byte(0)
-        else:
-            writer.field(after, _unless_all(mask))
-
-
-def _changed(before: Vector, after: Vector, is_key: bool) -> Mask:
-    """Where the column counts as changed; unknown old values (patchsets by key) always do."""
-    if is_key:
-        return np.zeros(before.length, dtype=bool)
-    return differ(before, after) & ~after.has_tag(0)
-
-
-def _unless_all(mask: Mask) -> Mask | None:
-    return None if mask.all() else mask
-
-
-def _opened(kind: int, entries: Entries, rows: Indexes) -> RecordWriter:
+def _records(
+    kind: int, table: Table, entries: Events, rows: Indexes, is_changeset: bool
+) -> tuple[pa.LargeBinaryArray, Indexes]:
+    """The records of the entries of one kind, without those that change nothing, and their entries."""
+    flags = table.key_flags
+    old = [] if kind == INSERT else [vector.take(entries.before[rows]) for vector in entries.images]
+    new = [] if kind == DELETE else [vector.take(entries.after[rows]) for vector in entries.images]
+    changed: list[Mask] = []
+    if kind == UPDATE:
+        # Unknown old values (patchsets by key) count as changed; keys never do.
+        pairs = zip(old, new, flags, strict=True)
+        changed = [np.zeros(len(rows), bool) if f else differ(b, a) & ~a.has_tag(TAG_UNDEFINED) for b, a, f in pairs]
+        any_change = np.logical_or.reduce(changed)
+        if not any_change.all():
+            left = np.flatnonzero(any_change)
+            old, new = ([vector.take(left) for vector in side] for side in (old, new))
+            changed, rows = [mask[left] for mask in changed], rows[left]
+    indirect = entries.indirect[rows]
     writer = RecordWriter(len(rows))
     writer.byte(kind)
-    indirect = entries.indirect[rows]
     writer.byte(indirect.astype(np.uint8) if indirect.any() else 0)
-    return writer
+    masks: list[Mask | None] = [*changed] or [None] * len(flags)
+    presence = [None if flag else mask for flag, mask in zip(flags, masks, strict=True)]
+    # A patchset holds the key only of an old row, and together with the new values in an update.
+    if is_changeset or kind == DELETE:
+        for vector, present, flag in zip(old, presence, flags, strict=bool(old)):
+            if flag or is_changeset:
+                writer.field(vector, present)
+    for vector, present, flag in zip(new, presence, flags, strict=bool(new)):
+        if flag and kind == UPDATE and is_changeset:
+            writer.byte(TAG_UNDEFINED)
+        else:
+            writer.field(vector, present)
+    return writer.joined(), rows

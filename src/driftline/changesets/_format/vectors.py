@@ -53,7 +53,7 @@ _TAGS: dict[type, int] = {
 }
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
 _BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
-_PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _TWO_TO_63 = float(1 << 63)
 
 
@@ -191,25 +191,13 @@ def concatenated(vectors: Sequence[Vector]) -> Vector:
         return vectors[0]
     tags = {vector.tags if isinstance(vector.tags, int) else -1 for vector in vectors}
     same = tags.pop() if len(tags) == 1 else -1
-    return Vector(
-        sum(vector.length for vector in vectors),
-        same if same >= 0 else np.concatenate([vector.tag_array() for vector in vectors]),
-        _concatenated_numbers(vectors),
-        _concatenated_data(vectors),
-    )
-
-
-def _concatenated_numbers(vectors: Sequence[Vector]) -> Numbers | None:
-    if all(vector.numbers is None for vector in vectors):
-        return None
-    zeros = [np.zeros(v.length, dtype=np.int64) if v.numbers is None else v.numbers for v in vectors]
-    return np.concatenate(zeros)
-
-
-def _concatenated_data(vectors: Sequence[Vector]) -> pa.LargeBinaryArray | None:
-    if all(vector.data is None for vector in vectors):
-        return None
-    return pa.concat_arrays([empty_data(v.length) if v.data is None else v.data for v in vectors])
+    numbers = data = None
+    if any(vector.numbers is not None for vector in vectors):
+        numbers = np.concatenate([np.zeros(v.length, np.int64) if v.numbers is None else v.numbers for v in vectors])
+    if any(vector.data is not None for vector in vectors):
+        data = pa.concat_arrays([empty_data(v.length) if v.data is None else v.data for v in vectors])
+    all_tags = same if same >= 0 else np.concatenate([vector.tag_array() for vector in vectors])
+    return Vector(sum(vector.length for vector in vectors), all_tags, numbers, data)
 
 
 def from_values(values: Sequence[Field]) -> Vector:
@@ -218,13 +206,7 @@ def from_values(values: Sequence[Field]) -> Vector:
     if kinds == {int}:
         return Vector(len(values), TAG_INTEGER, _integers(values))
     if kinds == {str}:
-        return Vector(len(values), TAG_TEXT, None, _texts(values))
-    if kinds == {bytes}:
-        return Vector(len(values), TAG_BLOB, None, of_bytes([_bytes_of(value) for value in values]))
-    return _from_mixed(values, kinds)
-
-
-def _from_mixed(values: Sequence[Field], kinds: set[type]) -> Vector:
+        return Vector(len(values), TAG_TEXT, None, of_bytes([_bytes_of(value) for value in values]))
     tags = np.fromiter((_TAGS[type(value)] for value in values), dtype=np.uint8, count=len(values))
     numbers = data = None
     if kinds & {int, float}:
@@ -263,13 +245,6 @@ def _integers(values: Sequence[Any]) -> Numbers:
         raise integer_too_large(max(values, key=abs)) from None
 
 
-def _texts(values: Sequence[Any]) -> pa.LargeBinaryArray:
-    try:
-        return of_bytes([value.encode() for value in values])
-    except UnicodeEncodeError:
-        return of_bytes([encode_text(value) for value in values])
-
-
 def _bytes_of(value: Field) -> bytes:
     if isinstance(value, str):
         return encode_text(value)
@@ -290,12 +265,11 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
         return _with_nulls(array, TAG_INTEGER, numbers=_arrow_integers(array, name))
     if pa.types.is_floating(kind):
         return _arrow_reals(array)
-    if kind in _TEXT_TYPES or kind in _BLOB_TYPES:
-        filled = array.fill_null("" if kind in _TEXT_TYPES else b"") if array.null_count else array
-        data = filled.cast(pa.large_string() if kind in _TEXT_TYPES else pa.large_binary()).cast(pa.large_binary())
-        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=data)
-    if pa.types.is_fixed_size_binary(kind):
-        return from_arrow(array.cast(pa.large_binary()), name=name)
+    if kind in _TEXT_TYPES or kind in _BLOB_TYPES or pa.types.is_fixed_size_binary(kind):
+        if kind in _TEXT_TYPES:
+            array = array.cast(pa.large_string())
+        data = array.cast(pa.large_binary())
+        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=data.fill_null(b""))
     raise ChangesetError(
         f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
         code="invalid_value",
@@ -343,8 +317,6 @@ def _numbers_to_text(vector: Vector) -> Vector:
     numeric = vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL)
     if not numeric.any():
         return vector
-    if vector.is_all(TAG_INTEGER) and vector.numbers is not None:
-        return Vector(vector.length, TAG_TEXT, None, _as_data(of_numbers(vector.numbers).cast(pa.large_string())))
     return _one_by_one(vector, np.flatnonzero(numeric), Affinity.TEXT)
 
 
@@ -352,29 +324,24 @@ def _texts_to_numbers(vector: Vector, affinity: Affinity) -> Vector:
     texts = vector.has_tag(TAG_TEXT)
     if not texts.any():
         return vector
-    plain = texts & _matches(vector, _PLAIN_INTEGER)
-    vector = _read_plain_integers(vector, plain)
+    plain = matching(vector, PLAIN_INTEGER)
+    rows = np.flatnonzero(plain)
+    if len(rows):
+        assert vector.data is not None
+        numbers = np.zeros(vector.length, dtype=np.int64) if vector.numbers is None else vector.numbers.copy()
+        numbers[rows] = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
+        tags = np.where(plain, TAG_INTEGER, vector.tag_array()).astype(np.uint8)
+        is_all = len(rows) == vector.length
+        data = None if is_all else pc.if_else(of_mask(plain), empty_data(vector.length), vector.data)
+        vector = compacted(tags, numbers, data)
     rest = np.flatnonzero(texts & ~plain)
     return _one_by_one(vector, rest, affinity) if len(rest) else vector
 
 
-def _read_plain_integers(vector: Vector, plain: Mask) -> Vector:
-    if not plain.any():
-        return vector
-    rows = np.flatnonzero(plain)
-    assert vector.data is not None
-    read = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
-    numbers = np.zeros(vector.length, dtype=np.int64) if vector.numbers is None else vector.numbers.copy()
-    numbers[rows] = read
-    tags = vector.tag_array().copy()
-    tags[rows] = TAG_INTEGER
-    data = None if len(rows) == vector.length else pc.if_else(of_mask(plain), empty_data(vector.length), vector.data)
-    return compacted(tags, numbers, data)
-
-
-def _matches(vector: Vector, pattern: str) -> Mask:
-    # The pattern is ASCII, so that bytes that are not UTF-8 simply do not match.
-    return as_mask(pc.match_substring_regex(vector.data, pattern))
+def matching(vector: Vector, pattern: str) -> Mask:
+    """Where a value is a text that matches; the pattern is ASCII, so that bytes that are not UTF-8 do not."""
+    texts = vector.has_tag(TAG_TEXT)
+    return texts if vector.data is None else texts & as_mask(pc.match_substring_regex(vector.data, pattern))
 
 
 def _one_by_one(vector: Vector, rows: Indexes, affinity: Affinity) -> Vector:
@@ -409,7 +376,3 @@ def _whole_reals_to_integers(vector: Vector) -> Vector:
     numbers = np.where(whole, np.where(whole, reals, 0.0).astype(np.int64), vector.numbers)
     tags = np.where(whole, TAG_INTEGER, vector.tag_array()).astype(np.uint8)
     return compacted(tags, numbers, vector.data)
-
-
-def _as_data(texts: pa.LargeStringArray) -> pa.LargeBinaryArray:
-    return texts.view(pa.large_binary())

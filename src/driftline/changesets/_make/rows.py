@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import msgspec
-import pyarrow.compute as pc
 
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.encoding import TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT, Row, Value, folded
+from driftline.changesets._format.encoding import TAG_INTEGER, TAG_NULL, TAG_REAL, Row, Value, folded
 from driftline.changesets._format.session import EventLog, single_entries
 from driftline.changesets._format.table import Table, plain_value
-from driftline.changesets._format.vectors import Mask, Vector, as_mask, from_values
+from driftline.changesets._format.vectors import PLAIN_INTEGER, Vector, from_values, matching
 from driftline.core import canonical_json
 from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError
@@ -33,7 +32,6 @@ _DECLARED = {
 }
 _FRAME = ("schema", "stats", "unchanged")
 _EMPTY = "^$"
-_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
 
 
@@ -353,14 +351,7 @@ def _type_votes(vector: Vector) -> TypeInference:
     >>> [_type_votes(from_values(values)).declared_type() for values in columns]
     ['INTEGER', 'REAL', 'NUMERIC', 'TEXT', 'TEXT']
     """
-    integers = vector.has_tag(TAG_INTEGER) | _matching(vector, _INTEGER)
-    reals = vector.has_tag(TAG_REAL) | _matching(vector, _DECIMAL)
-    abstaining = vector.has_tag(TAG_NULL) | _matching(vector, _EMPTY)
+    integers = vector.has_tag(TAG_INTEGER) | matching(vector, PLAIN_INTEGER)
+    reals = vector.has_tag(TAG_REAL) | matching(vector, _DECIMAL)
+    abstaining = vector.has_tag(TAG_NULL) | matching(vector, _EMPTY)
     return TypeInference(bool(integers.any()), bool(reals.any()), not bool((integers | reals | abstaining).all()))
-
-
-def _matching(vector: Vector, pattern: str) -> Mask:
-    texts = vector.has_tag(TAG_TEXT)
-    if vector.data is None:
-        return texts
-    return texts & as_mask(pc.match_substring_regex(vector.data, pattern))

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import IO, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
@@ -32,7 +33,6 @@ from driftline.changesets._format.records import (
     stable_order,
 )
 from driftline.changesets._format.session import (
-    ColumnEvents,
     EventLog,
     Events,
     encoded_entries,
@@ -133,7 +133,7 @@ def _events_of(table: Table, chunk: Chunk) -> Events:
         raise ChangesetError("an update has as many rows before as after", code="row_width_mismatch")
     log = EventLog(table)
     before = None if kind == "insert" else images[0]
-    log.append_columns(ColumnEvents(before, None if kind == "delete" else images[-1], False))
+    log.append_columns(before, None if kind == "delete" else images[-1])
     return log.collected()
 
 
@@ -217,10 +217,6 @@ class SectionPlan(NamedTuple):
         """The plan for so many events, each with a key of its own."""
         return cls(table, marker, bucket_count(events, event_after_last_key=ends_with_update))
 
-    def ranges_of(self, hashes: Hashes, ranges: int) -> Indexes:
-        """Which of so many ranges of buckets each hash belongs to."""
-        return self.buckets_of(hashes) * ranges // self.buckets
-
     def buckets_of(self, hashes: Hashes) -> Indexes:
         """The bucket of each hash."""
         return (hashes & np.uint32(self.buckets - 1)).astype(np.int64)
@@ -241,13 +237,17 @@ def encode_events(plan: SectionPlan, collector: EventCollector, first_event: int
 
 def cut_by_range(plan: SectionPlan, records: pa.Table, ranges: int) -> Iterator[tuple[int, pa.Table]]:
     """The records of each range of buckets."""
-    targets = plan.ranges_of(_hashes(records), ranges)
-    order = np.argsort(targets, kind="stable")
-    borders = np.searchsorted(targets[order], np.arange(ranges + 1))
-    for number in range(ranges):
-        rows = order[borders[number] : borders[number + 1]]
-        if len(rows):
-            yield number, records.take(of_numbers(rows))
+    return _parts(records, plan.buckets_of(_hashes(records)) * ranges // plan.buckets)
+
+
+def _parts(records: pa.Table, numbers: Indexes) -> Iterator[tuple[int, pa.Table]]:
+    """The records that have each number, in their order."""
+    if not len(numbers):
+        return
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    for number, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        yield number, records.take(of_numbers(rows))
 
 
 def joined_range(plan: SectionPlan, parts: Sequence[pa.Table]) -> Iterator[memoryview]:
@@ -306,8 +306,8 @@ class ChangegroupOnDisk:
             shares = np.fromiter((zlib.crc32(key) % self._shares for key in keys), np.int64, len(keys))
             columns = [of_numbers(np.arange(first, section.records)), of_bytes(keys), of_bytes(found)]
             records = pa.Table.from_arrays(columns, schema=_RECORDS)
-            for share, rows in _rows_by_share(shares):
-                self._records.add((name, share), records.take(of_numbers(rows)))
+            for share, part in _parts(records, shares):
+                self._records.add((name, share), part)
 
     def write_to(self, out: IO[bytes]) -> None:
         """Write the sections in first-touch order; a table without surviving changes has none."""
@@ -353,12 +353,6 @@ class ChangegroupOnDisk:
         return name, section
 
 
-def _rows_by_share(shares: Indexes) -> Iterator[tuple[int, Indexes]]:
-    order = np.argsort(shares, kind="stable")
-    found, starts = np.unique(shares[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)
-
-
 def _remaining(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
     """What is left of a share, with the number of the record that put it there in place of its sequence.
 
@@ -366,7 +360,8 @@ def _remaining(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArr
     """
     kept: dict[bytes, tuple[int, bytes]] = {}
     header = section.header.table.header(section.header.marker)
-    for number, key, record in _rows(pieces):
+    rows = (zip(*(column.to_pylist() for column in piece.columns), strict=True) for piece in pieces)
+    for number, key, record in chain.from_iterable(rows):
         existing = kept.pop(key, None)
         result: bytes | None = record
         if existing is not None:
@@ -378,20 +373,6 @@ def _remaining(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArr
     hashes = _key_hashes(list(kept), len(section.header.table.key_indexes))
     records = of_bytes([record for _, record in kept.values()])
     return pa.Table.from_arrays([of_numbers(hashes), of_numbers(numbers), of_bytes(list(kept)), records], schema=SCHEMA)
-
-
-def _rows(pieces: Iterable[pa.Table]) -> Iterator[tuple[int, bytes, bytes]]:
-    for piece in pieces:
-        for batch in piece.to_batches():
-            numbers, keys, records = batch.columns
-            yield from zip(as_numbers(numbers).tolist(), _values(keys), _values(records), strict=True)
-
-
-def _values(column: pa.LargeBinaryArray) -> Iterator[bytes]:
-    starts, lengths, content = byte_ranges(column)
-    data = content.data
-    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        yield bytes(data[start : start + length])
 
 
 def _key_hashes(keys: list[bytes], columns: int) -> Hashes:
