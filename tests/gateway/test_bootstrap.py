@@ -22,8 +22,7 @@ from driftline.client import Store
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway._auth import Caller
-from driftline.gateway._lake.config import copy_facts, import_foreign, load_configuration
-from driftline.gateway._lake.flush import Flusher, LakeTie
+from driftline.gateway._lake.flush import Flusher, LakeTie, copy_facts, import_foreign, load_configuration
 from driftline.gateway._lake.snapshot import PageSigner, Request, Snapshots, page_keys
 from driftline.gateway._log.log import Appended, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from driftline.cli._commands.lake import tables
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, flush, register, set_horizon, status_of, vacuum
-from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due
+from driftline.lake._fold.compact import CompactionPolicy, backlog_of, compact_due
 from driftline.lake._read.state import state_rows
 from driftline.lake._store.tables import load
 from support.lakes import SCHEMA, delta, load_lake

@@ -13,7 +13,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.lake import Lake
-from driftline.lake._store.snapshots import load_history
+from driftline.lake._store.schemas import load_history
 from driftline.pipeline import RunRecord, load
 from support.shop import lake_rows, results, run
 

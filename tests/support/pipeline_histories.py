@@ -329,7 +329,7 @@ def _die_at_step(number: int) -> None:
 def _check(world: World) -> int:
     from driftline.lake import Lake, verify
     from driftline.lake._read.state import state_rows
-    from driftline.lake._store.snapshots import newest_snapshot
+    from driftline.lake._store.schemas import newest_snapshot
     from driftline.pipeline._declare.snapshots import end_of_day, parse_day
 
     lake = Lake(world.folder / "lake")

@@ -104,10 +104,7 @@ class TableSchema:
     key: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        table: str,
-        columns: Iterable[ColumnSchema | Mapping[str, Any]],
-        key: Iterable[str] = (),
+        self, table: str, columns: Iterable[ColumnSchema | Mapping[str, Any]], key: Iterable[str] = ()
     ) -> None:
         check_table_name(table)
         object.__setattr__(self, "table", table)

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 from driftline.deltas import MAX_DRIFT_MS, TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
-from driftline.gateway._lake.config import Configuration, load_configuration
-from driftline.gateway._lake.flush import FlushReport, FlushTimer
+from driftline.gateway._lake.flush import Configuration, FlushReport, FlushTimer, load_configuration
 from driftline.gateway._lake.process import (
     REFRESHED,
     SNAPSHOT_WAIT_SECONDS,

@@ -12,23 +12,21 @@ from driftline.core import lazy_exports
 if TYPE_CHECKING:
     from driftline.lake._flush_target import FlushTarget as FlushTarget
     from driftline.lake._fold.compact import (
-        CompactionResult as CompactionResult,
-        Engine as Engine,
-        compact as compact,
-        merge_small_files as merge_small_files,
-    )
-    from driftline.lake._fold.fold import replay as replay
-    from driftline.lake._fold.local import run_locally as run_locally
-    from driftline.lake._fold.maintain import (
         Backlog as Backlog,
         CompactionPolicy as CompactionPolicy,
+        CompactionResult as CompactionResult,
+        Engine as Engine,
         TableStatus as TableStatus,
         backlog_of as backlog_of,
+        compact as compact,
         compact_due as compact_due,
+        merge_small_files as merge_small_files,
         set_horizon as set_horizon,
         status_of as status_of,
         vacuum as vacuum,
     )
+    from driftline.lake._fold.fold import replay as replay
+    from driftline.lake._fold.local import run_locally as run_locally
     from driftline.lake._load.ingest import Scheduler as Scheduler, flush_file as flush_file
     from driftline.lake._load.load import (
         LoadJob as LoadJob,
@@ -43,11 +41,6 @@ if TYPE_CHECKING:
         reload as reload,
     )
     from driftline.lake._read import STATE_FORMATS as STATE_FORMATS
-    from driftline.lake._read.bootstrap import (
-        columns_in as columns_in,
-        row_records as row_records,
-        watched_values as watched_values,
-    )
     from driftline.lake._read.history import (
         ChangeCounts as ChangeCounts,
         HistoryEntry as HistoryEntry,
@@ -59,7 +52,13 @@ if TYPE_CHECKING:
         verify as verify,
         write_changes as write_changes,
     )
-    from driftline.lake._read.state import materialize as materialize, state_rows as state_rows
+    from driftline.lake._read.state import (
+        columns_in as columns_in,
+        materialize as materialize,
+        row_records as row_records,
+        state_rows as state_rows,
+        watched_values as watched_values,
+    )
     from driftline.lake._store.flush import (
         FlushResult as FlushResult,
         LogRange as LogRange,
@@ -73,14 +72,16 @@ if TYPE_CHECKING:
         parse_timestamp as parse_timestamp,
         timestamp_text as timestamp_text,
     )
-    from driftline.lake._store.schemas import register as register, registered as registered, required as required
-    from driftline.lake._store.snapshots import (
+    from driftline.lake._store.schemas import (
         LoadHistory as LoadHistory,
         ReadFile as ReadFile,
         ReadOffsets as ReadOffsets,
         Window as Window,
         load_history as load_history,
         newest_snapshot as newest_snapshot,
+        register as register,
+        registered as registered,
+        required as required,
     )
     from driftline.lake._store.tables import load as load
 else:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from driftline.core import sha256_hex
 from driftline.deltas import ColumnSchema, RowDelta, RowMerge, TableSchema, check_gateway_id
 from driftline.errors import DriftlineError, LakeError
-from driftline.lake._read.bootstrap import folded_rows, write_rows
+from driftline.lake._read.state import folded_rows, write_rows
 from driftline.lake._store.envelopes import (
     envelope_paths,
     find_envelope,
@@ -26,6 +26,7 @@ from driftline.lake._store.envelopes import (
     log_suffix,
     maker_of,
     read_envelope,
+    waiting_envelopes,
 )
 from driftline.lake._store.flush import (
     FlushResult,
@@ -33,7 +34,6 @@ from driftline.lake._store.flush import (
     arrival_transaction,
     flush_range,
     log_transaction,
-    waiting_envelopes,
 )
 from driftline.lake._store.lake import Lake, Part, attempt_token, is_written_by, relative
 from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file

@@ -24,8 +24,15 @@ from typing import Any
 from driftline.core import block_pandas
 from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
-from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered, seed_rows
-from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
+from driftline.gateway._lake.flush import (
+    Flusher,
+    FlushReport,
+    LakeTie,
+    copy_facts,
+    import_foreign,
+    note_registered,
+    seed_rows,
+)
 from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES, Request, Snapshots
 from driftline.gateway._log.log import UNSEEDED, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog

@@ -14,15 +14,19 @@ from driftline.lake._store.lake import Lake, Part, is_merged, relative
 from driftline.lake._store.parquet import DataFile, read_batches, row_group_sizes
 from driftline.lake._store.rows import ROW_ID
 from driftline.lake._store.schemas import (
+    Pins,
+    Snapshot,
     archive_files,
     check_horizon,
     every_column,
     generation_of,
     horizon_of,
+    pins_of,
     required_table,
     schema_of,
+    snapshot_as_of,
+    snapshot_of,
 )
-from driftline.lake._store.snapshots import Pins, Snapshot, pins_of, snapshot_as_of, snapshot_of
 from driftline.lake._store.tables import StoredTable, load, loaded
 
 ROWS_PER_RANGE = 150_000

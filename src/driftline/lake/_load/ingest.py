@@ -18,15 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from driftline.core import (
-    AnyPath,
-    JsonObject,
-    LineRange,
-    exact_number,
-    io_errors,
-    line_ranges,
-    read_pieces,
-)
+from driftline.core import AnyPath, JsonObject, LineRange, exact_number, io_errors, line_ranges, read_pieces
 from driftline.deltas import (
     ColumnSchema,
     RowDelta,

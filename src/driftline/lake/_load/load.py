@@ -53,16 +53,21 @@ from driftline.lake._load.ingest import (
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
-from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
-from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
-from driftline.lake._store.tables import Commit, load, loaded, retried
-from driftline.sources import (
-    declared_numbers,
-    fingerprint,
-    has_text_cells as is_text,
-    header_of,
-    write_empty_like,
+from driftline.lake._store.schemas import (
+    LOAD,
+    LoadHistory,
+    ReadOffsets,
+    Window,
+    every_column,
+    greatest_hlc,
+    load_history,
+    refused_before,
+    register,
+    registered,
+    start_generation,
 )
+from driftline.lake._store.tables import Commit, load, loaded, retried
+from driftline.sources import declared_numbers, fingerprint, has_text_cells as is_text, header_of, write_empty_like
 from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
 
 DEFAULT_GATEWAY = "extract"

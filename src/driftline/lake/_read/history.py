@@ -37,8 +37,7 @@ from driftline.lake._store.rows import (
     jsonl_bytes,
     one_array,
 )
-from driftline.lake._store.schemas import required
-from driftline.lake._store.snapshots import Snapshot, newest_snapshot
+from driftline.lake._store.schemas import Snapshot, newest_snapshot, required
 from driftline.lake._store.tables import CommitEntry, commits_of
 
 if TYPE_CHECKING:
@@ -201,12 +200,7 @@ class CompareWithBase(RangeJob):
 
 
 def verify(
-    lake: Lake,
-    table: str,
-    *,
-    engine: Engine = run_locally,
-    tracker: Tracker | None = None,
-    oracle: bool = False,
+    lake: Lake, table: str, *, engine: Engine = run_locally, tracker: Tracker | None = None, oracle: bool = False
 ) -> Verification:
     """Replay every folded delta and compare the result with the newest snapshot."""
     required(lake, table)

@@ -25,6 +25,7 @@ from driftline.core import io_errors, sync_directory, write_atomically
 from driftline.deltas import RowDelta, delta_from_wire
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
+from driftline.lake._store.tables import StoredTable, transaction_version
 
 VERSION = 1
 
@@ -160,6 +161,18 @@ def last_sequence(lake: Lake, table: str, gateway_id: str) -> int | None:
     names = (name for name in envelope_paths(lake, table) if f"/{gateway_id}/" in name and maker_of(name) is None)
     sequences = [int(match.group(1)) for match in map(_SEQUENCE.search, names) if match]
     return max(sequences, default=None)
+
+
+def envelope_transaction(name: str) -> str:
+    """The application transaction of a commit with an envelope's deltas."""
+    return f"envelope:{name}"
+
+
+def waiting_envelopes(lake: Lake, table: str, deltas_table: StoredTable | None) -> list[str]:
+    """The envelopes whose deltas are not in this version of the deltas table, without rests of pending ones."""
+    names = envelope_paths(lake, table)
+    waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
+    return [name for name in names if name in waiting and not waiting.intersection(origin_of(name))]
 
 
 def _create(lake: Lake, path: str, data: bytes) -> None:

@@ -25,14 +25,15 @@ from driftline.lake._store.envelopes import (
     create_envelope,
     create_rest,
     envelope_paths,
+    envelope_transaction,
     exists,
     find_envelope,
     last_sequence,
     log_suffix,
-    origin_of,
     other_op,
     read_envelope,
     rest_of,
+    waiting_envelopes,
     wrong_id,
 )
 from driftline.lake._store.lake import (
@@ -48,14 +49,7 @@ from driftline.lake._store.parquet import DataFile, read_batches, read_file, wri
 from driftline.lake._store.rows import HLC, encode_deltas
 from driftline.lake._store.schemas import every_column, refused_before, required_table, schema_of, too_old
 from driftline.lake._store.stamps import id_prefixes
-from driftline.lake._store.tables import (
-    Commit,
-    StoredTable,
-    load,
-    loaded,
-    retried,
-    transaction_version,
-)
+from driftline.lake._store.tables import Commit, StoredTable, load, loaded, retried, transaction_version
 
 Identity = tuple[str, str]  # delta id and operation
 
@@ -126,19 +120,8 @@ def arrival_transaction(log_id: str) -> str:
     return f"log:{log_id}:arrival"
 
 
-def envelope_transaction(name: str) -> str:
-    """The application transaction of a commit with an envelope's deltas."""
-    return f"envelope:{name}"
-
-
 def flush(
-    lake: Lake,
-    table: str,
-    deltas: Iterable[RowDelta],
-    *,
-    gateway_id: str,
-    sequence: int,
-    check_ids: bool = True,
+    lake: Lake, table: str, deltas: Iterable[RowDelta], *, gateway_id: str, sequence: int, check_ids: bool = True
 ) -> FlushResult:
     """Append deltas of one table under a counter of the caller; a sequence that is in the lake changes nothing.
 
@@ -218,13 +201,6 @@ def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     if damaged:
         raise damaged[0]
     return results
-
-
-def waiting_envelopes(lake: Lake, table: str, deltas_table: StoredTable | None) -> list[str]:
-    """The envelopes whose deltas are not in this version of the deltas table, without rests of pending ones."""
-    names = envelope_paths(lake, table)
-    waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
-    return [name for name in names if name in waiting and not waiting.intersection(origin_of(name))]
 
 
 def append_deltas(

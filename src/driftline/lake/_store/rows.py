@@ -21,15 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.core import JsonObject, canonical_json, decimal_text, number_text, string_text
-from driftline.deltas import (
-    MAX_DIGITS,
-    SAFE_INTEGER,
-    ColumnDelta,
-    ColumnSchema,
-    RowDelta,
-    integer_of,
-    integer_wire,
-)
+from driftline.deltas import MAX_DIGITS, SAFE_INTEGER, ColumnDelta, ColumnSchema, RowDelta, integer_of, integer_wire
 from driftline.errors import DeltaError
 
 ROW_ID = "_row_id"
