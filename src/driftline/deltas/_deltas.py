@@ -57,7 +57,7 @@ class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 ColumnEntry = ColumnDelta | Mapping[str, Any]
 
 
-class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
+class RowDelta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One INSERT, UPDATE or DELETE of one row by one client at one timestamp."""
 
     op: Op

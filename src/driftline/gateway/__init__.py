@@ -13,9 +13,9 @@ if TYPE_CHECKING:
         signing_secret as signing_secret,
     )
     from driftline.gateway._http import gateway_routes as gateway_routes, openapi_document as openapi_document
-    from driftline.gateway._lake.process import CompactionSettings as CompactionSettings
     from driftline.gateway._service import Gateway as Gateway
     from driftline.gateway._settings import (
+        CompactionSettings as CompactionSettings,
         GatewaySettings as GatewaySettings,
         authenticator as authenticator,
         check_insecure as check_insecure,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from driftline.deltas import MAX_DRIFT_MS, TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
-from driftline.gateway._lake.flush import Configuration, FlushReport, FlushTimer, load_configuration
+from driftline.gateway._lake.flush import Configuration, FlushReport, load_configuration
 from driftline.gateway._lake.process import (
     REFRESHED,
     SNAPSHOT_WAIT_SECONDS,
@@ -58,6 +58,7 @@ _FAILED_PER_SECOND = 10.0
 _NEW_KEY_SECONDS, _KEYS_SECONDS = 30.0, 300.0  # how often a provider's keys are fetched, for an unknown one and always
 _REFUSALS_SECONDS = 60.0  # forged pages are reported once in this time
 _TICK_SECONDS = 0.5
+_FLUSH_SECONDS = 1.0  # between two looks at what is pending
 _TRY_AGAIN_SECONDS = 5.0
 _FREE_BYTES = 64 << 20
 _PRUNE_TICKS, _REFRESH_TICKS, _CLOCK_TICKS = 4, 60, 1200
@@ -78,15 +79,14 @@ class Gateway:
         failures = min(settings.rate_limit, _FAILED_PER_SECOND / settings.workers)
         self._failed = RateLimiter(failures, burst=failures)
         self.metrics = metrics or Metrics(settings.data / "metrics")
-        work = settings.lake_work()
-        self.log = work.open_log()
+        self.log = settings.open_log()
         self._claim_log()
         self.log.judge = RowRules()
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
-        self.lake = lake_process(work)
-        self._snapshots = SnapshotProcesses(work)
+        self.lake = lake_process(settings)
+        self._snapshots = SnapshotProcesses(settings)
         self._fetching = asyncio.Lock()
         self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
         self._page_refused = -_REFUSALS_SECONDS
@@ -100,15 +100,9 @@ class Gateway:
         self._configuration: Configuration | None = None
         self._commit = GroupCommit(self.log, max_pending=settings.max_pending)
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="gateway")
-        self._timer = FlushTimer(
-            self.log,
-            lambda: self.lake.ask("flush", False),
-            max_bytes=settings.flush_bytes,
-            max_seconds=settings.flush_seconds,
-            done=self._flushed,
-            failed=self._flush_failed,
-        )
-        self._upkeep = _Upkeep(self)
+        self._flush_pause = _FLUSH_SECONDS
+        self._timer = _Ticker("flush", self._flush_when_due, _FLUSH_SECONDS)
+        self._upkeep = _Ticker("upkeep", self._keep_up, _TICK_SECONDS)
         stored = self.log.document("rules")
         if stored is not None and "writes" not in json.loads(stored):  # of an earlier version: all could write all
             _logger.warning('sync rules without "writes": clients may write what they may read')
@@ -457,46 +451,60 @@ class Gateway:
             self.metrics.add("driftline_flushed_deltas_total", report.deltas)
             _logger.info("flushed", extra={"fields": {"deltas": report.deltas, "tables": len(report.tables)}})
 
+    def _flush_when_due(self, _: int) -> float:
+        """Flush when the pending deltas are large or old enough; failures make the pauses longer."""
+        try:
+            waiting = self.log.waiting()
+            age = 0.0 if waiting.since_ms is None else time.time() - waiting.since_ms / 1000
+            is_large = waiting.size >= self.settings.flush_bytes
+            if waiting.since_ms is not None and (age >= self.settings.flush_seconds or is_large):
+                self._flushed(self.lake.ask("flush", False))
+            self._flush_pause = _FLUSH_SECONDS
+        except DriftlineError as error:
+            self._flush_failed(error)
+            self._flush_pause = min(self._flush_pause * 2, 60.0)
+        return self._flush_pause
+
+    def _keep_up(self, turn: int) -> float:
+        """Keep the write-ahead log short and the rows merged, and apply the retention time."""
+        try:
+            self.log.upkeep()
+            self.follow_rows()
+            if turn % _PRUNE_TICKS == 0:
+                self.prune()
+            if turn % _REFRESH_TICKS == 1:
+                self.refresh()
+            if turn % _CLOCK_TICKS == 0 and (ahead := self.clock_ahead_ms()) > MAX_DRIFT_MS:
+                _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")  # pushes and pulls go on
+            if self.authenticator is not None:
+                self.authenticator.renew_keys(_KEYS_SECONDS)
+        except DriftlineError as error:
+            _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
+        return _TICK_SECONDS
+
     def _flush_failed(self, error: DriftlineError) -> None:
         self.metrics.add("driftline_flush_errors_total")
         _logger.error("flush failed", extra={"fields": {"code": error.code, "error": error.message}})
 
 
-class _Upkeep:
-    """A thread that keeps the write-ahead log short and applies the retention time."""
+class _Ticker:
+    """A thread that works in turns, each after the pause that the one before asks for, until it is closed."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, name: str, work: Callable[[int], float], pause: float) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(work, pause), name=name, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread, after the turn it may be in."""
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
-        for tick in count():
-            if self._stop.wait(_TICK_SECONDS):
+    def _run(self, work: Callable[[int], float], pause: float) -> None:
+        for turn in count():
+            if self._stop.wait(pause):
                 return
-            try:
-                self._tick(tick)
-            except DriftlineError as error:
-                _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
-
-    def _tick(self, tick: int) -> None:
-        gateway = self._gateway
-        gateway.log.upkeep()
-        gateway.follow_rows()
-        if tick % _PRUNE_TICKS == 0:
-            gateway.prune()
-        if tick % _REFRESH_TICKS == 1:
-            gateway.refresh()
-        if tick % _CLOCK_TICKS == 0 and (ahead := gateway.clock_ahead_ms()) > MAX_DRIFT_MS:
-            _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")  # pushes and pulls go on
-        if gateway.authenticator is not None:
-            gateway.authenticator.renew_keys(_KEYS_SECONDS)
+            pause = work(turn)
 
 
 @dataclass(frozen=True, slots=True)

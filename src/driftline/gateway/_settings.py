@@ -5,9 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from driftline.deltas import check_gateway_id
 from driftline.errors import OptionError
@@ -21,10 +23,24 @@ from driftline.gateway._auth import (
     read_key_set,
     read_secret_file,
 )
-from driftline.gateway._lake.process import CompactionSettings, LakeWork
 from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES
+from driftline.gateway._log.log import DeltaLog
+from driftline.gateway._log.sqlite import SqliteLog
 
 _MIB = 1 << 20
+
+# A scheduler of folds, open while the context is (the command line passes one that opens a Spark session).
+OpenEngine = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When a table is compacted: by the number, the size or the age of its pending deltas."""
+
+    deltas: int = 50_000
+    size: int = 64 << 20
+    seconds: float = 300.0
+    open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compaction process
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +79,13 @@ class GatewaySettings:
         if self.log is not None and not self.log.startswith(("postgresql://", "postgres://")):
             raise OptionError("--log is the address of a PostgreSQL database: postgresql://user@host/database")
 
-    def lake_work(self) -> LakeWork:
-        """The settings that the processes of the lake need."""
-        return LakeWork(
-            self.data,
-            self.lake_location,
-            self.gateway,
-            self.run,
-            self.adopt_lake,
-            self.compaction,
-            self.log,
-            self.snapshot_bytes,
-        )
+    def open_log(self) -> DeltaLog:
+        """The gateway's log."""
+        if self.log is None:
+            return SqliteLog(self.data / "log.sqlite")
+        from driftline.gateway._log.postgres import PostgresLog
+
+        return PostgresLog(self.log, self.gateway)
 
     @property
     def lake_location(self) -> str:

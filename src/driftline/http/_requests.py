@@ -29,44 +29,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftline.errors import DriftlineError, GatewayError, StorageError
 
 MIB = 1 << 20
-STATUS_OF_CODE = {
-    "VALIDATION_ERROR": 400,
-    "AUTH_ERROR": 401,
-    "FORBIDDEN": 403,
-    "NOT_FOUND": 404,
-    "METHOD_NOT_ALLOWED": 405,
-    "REQUEST_TIMEOUT": 408,
-    "CLOCK_DRIFT": 409,
-    "TOO_OLD": 409,
-    "MUST_REFETCH": 410,
-    "PAYLOAD_TOO_LARGE": 413,
-    "UNSUPPORTED_MEDIA_TYPE": 415,
-    "SCHEMA_ERROR": 422,
-    "RATE_LIMITED": 429,
-    "INTERNAL_ERROR": 500,
-    "BACKPRESSURE_ERROR": 503,
-    "OVERLOADED": 503,
+# By code its status, and the members for programs beside its message (gateway §3); `positions` are those of a push.
+_CODES: dict[str, tuple[int, tuple[str, ...]]] = {
+    "VALIDATION_ERROR": (400, ("positions", "column", "limit")),
+    "AUTH_ERROR": (401, ()),
+    "FORBIDDEN": (403, ("reason", "positions")),
+    "NOT_FOUND": (404, ()),
+    "METHOD_NOT_ALLOWED": (405, ()),
+    "REQUEST_TIMEOUT": (408, ()),
+    "CLOCK_DRIFT": (409, ("positions", "aheadMs", "maxDriftMs", "maxHlc", "serverHlc", "serverTime")),
+    "TOO_OLD": (409, ("positions",)),
+    "MUST_REFETCH": (410, ("reason", "snapshot")),
+    "PAYLOAD_TOO_LARGE": (413, ("limit",)),
+    "UNSUPPORTED_MEDIA_TYPE": (415, ()),
+    "SCHEMA_ERROR": (422, ("positions", "column")),
+    "RATE_LIMITED": (429, ("retryAfter",)),
+    "INTERNAL_ERROR": (500, ()),
+    "BACKPRESSURE_ERROR": (503, ("reason", "retryAfter")),
+    "OVERLOADED": (503, ("reason", "retryAfter")),
 }
+STATUS_OF_CODE = {code: status for code, (status, _) in _CODES.items()}
+_MEMBERS = {code: members for code, (_, members) in _CODES.items() if members}
 _CODE_OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _RETRY_LATER_SECONDS = 5
 _MAX_CLIENTS = 10_000
 _LINGER_SECONDS = 2.0
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = "application/json"
-# Members of an error for programs, beside its message (gateway §3); `positions` are those of a push.
-_DRIFT = ("aheadMs", "maxDriftMs", "maxHlc", "serverHlc", "serverTime")
-_MEMBERS = {
-    "VALIDATION_ERROR": ("positions", "column", "limit"),
-    "FORBIDDEN": ("reason", "positions"),
-    "CLOCK_DRIFT": ("positions", *_DRIFT),
-    "TOO_OLD": ("positions",),
-    "MUST_REFETCH": ("reason", "snapshot"),
-    "PAYLOAD_TOO_LARGE": ("limit",),
-    "SCHEMA_ERROR": ("positions", "column"),
-    "RATE_LIMITED": ("retryAfter",),
-    "BACKPRESSURE_ERROR": ("reason", "retryAfter"),
-    "OVERLOADED": ("reason", "retryAfter"),
-}
 _logger = logging.getLogger("driftline.requests")
 
 

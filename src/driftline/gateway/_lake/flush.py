@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -255,55 +253,6 @@ class Flusher:
         # without a schema, nothing was written that names this log.
         if any(result.format != "json" or result.waiting for result in results):
             self._log.change_document(IN_LAKE, lambda _: f"{identity.log_id}:{target}".encode())
-
-
-class FlushTimer:
-    """A thread that flushes when the pending deltas are large or old enough."""
-
-    def __init__(
-        self,
-        log: DeltaLog,
-        flush: Callable[[], FlushReport],
-        *,
-        max_bytes: int,
-        max_seconds: float,
-        done: Callable[[FlushReport], None],
-        failed: Callable[[DriftlineError], None],
-        tick: float = 1.0,
-    ) -> None:
-        self._log = log
-        self._flush = flush
-        self._max_bytes = max_bytes
-        self._max_seconds = max_seconds
-        self._done = done
-        self._failed = failed
-        self._tick = tick
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop the thread, after the flush it may be in."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        pause = self._tick
-        while not self._stop.wait(pause):
-            try:
-                if self._is_due():
-                    self._done(self._flush())
-                pause = self._tick
-            except DriftlineError as error:
-                self._failed(error)
-                pause = min(pause * 2, 60.0)
-
-    def _is_due(self) -> bool:
-        waiting = self._log.waiting()
-        if waiting.since_ms is None:
-            return False
-        age = time.time() - waiting.since_ms / 1000
-        return age >= self._max_seconds or waiting.size >= self._max_bytes
 
 
 # The configuration, and what a gateway takes over from its lake. It is stored as documents of the log, so that all

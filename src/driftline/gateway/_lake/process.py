@@ -14,11 +14,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from driftline.core import block_pandas
@@ -33,11 +32,10 @@ from driftline.gateway._lake.flush import (
     note_registered,
     seed_rows,
 )
-from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES, Request, Snapshots
-from driftline.gateway._log.log import UNSEEDED, DeltaLog
-from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._lake.snapshot import Request, Snapshots
+from driftline.gateway._log.log import UNSEEDED
+from driftline.gateway._settings import CompactionSettings, GatewaySettings, OpenEngine
 
-LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
 SNAPSHOTS_AT_ONCE = 2
 SNAPSHOT_WAIT_SECONDS = 10.0  # how long a request waits for an idle process
@@ -49,8 +47,6 @@ _FOLD_SECONDS, _PAGE_SECONDS = 300.0, 30.0
 _logger = logging.getLogger("driftline.gateway")
 
 MakeDesk = Callable[..., Any]  # makes, inside the process, the object whose methods are called, at the end `close`
-# A scheduler of folds, open while the context is (the command line passes one that opens a Spark session).
-OpenEngine = Callable[[], AbstractContextManager[Any]]
 
 
 class PipedProcess:
@@ -134,16 +130,6 @@ def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
     desk.close()
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
-    """When a table is compacted: by the number, the size or the age of its pending deltas."""
-
-    deltas: int = 50_000
-    size: int = 64 << 20
-    seconds: float = 300.0
-    open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compaction process
-
-
 class Compactor:
     """A thread that compacts due tables in a process, one after the other."""
 
@@ -222,38 +208,16 @@ class _CompactionDesk:
         self._open.close()
 
 
-@dataclass(frozen=True, slots=True)
-class LakeWork:
-    """What the processes work on; `run` identifies the start of the server, see `LakeTie`."""
-
-    data: Path
-    lake: str
-    gateway: str
-    run: str
-    adopt: bool = False
-    compaction: CompactionSettings | None = None  # None: tables are compacted by hand only
-    log: str | None = None  # the address of a database; None: a file in the data directory
-    snapshot_bytes: int = DEFAULT_KEPT_BYTES
-
-    def open_log(self) -> DeltaLog:
-        """The gateway's log."""
-        if self.log is None:
-            return SqliteLog(self.data / LOG_FILE)
-        from driftline.gateway._log.postgres import PostgresLog
-
-        return PostgresLog(self.log, self.gateway)
-
-
-def lake_process(work: LakeWork) -> PipedProcess:
+def lake_process(settings: GatewaySettings) -> PipedProcess:
     """The process that flushes, registers and refreshes; it is asked for the methods of `LakeDesk`."""
-    return PipedProcess("lake", LakeDesk, work)
+    return PipedProcess("lake", LakeDesk, settings)
 
 
 class SnapshotProcesses:
     """The processes that fold snapshots and cut pages; a request beyond their number is refused for now."""
 
-    def __init__(self, work: LakeWork) -> None:
-        self._processes = [PipedProcess("snapshot", _snapshots, work) for _ in range(SNAPSHOTS_AT_ONCE)]
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._processes = [PipedProcess("snapshot", _snapshots, settings) for _ in range(SNAPSHOTS_AT_ONCE)]
         self._idle = deque(self._processes)
 
     def page(self, request: Request) -> bytes:
@@ -282,10 +246,11 @@ class SnapshotProcesses:
             process.close()
 
 
-def _snapshots(work: LakeWork) -> Snapshots:
+def _snapshots(settings: GatewaySettings) -> Snapshots:
     from driftline.lake import FlushTarget
 
-    return Snapshots(work.open_log(), FlushTarget(work.lake), work.data / "snapshots", work.snapshot_bytes)
+    folder = settings.data / "snapshots"
+    return Snapshots(settings.open_log(), FlushTarget(settings.lake_location), folder, settings.snapshot_bytes)
 
 
 def snapshots_busy() -> GatewayError:
@@ -297,13 +262,14 @@ def snapshots_busy() -> GatewayError:
 class LakeDesk:
     """The work on a log and its lake, inside the process."""
 
-    def __init__(self, work: LakeWork) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         from driftline.lake import FlushTarget
 
-        self._log = work.open_log()
-        self._store = FlushTarget(work.lake)
-        self._compaction = work.compaction
-        self._flusher = Flusher(LakeTie(self._log, self._store, work.gateway, work.run, work.adopt))
+        self._log = settings.open_log()
+        self._store = FlushTarget(settings.lake_location)
+        self._compaction = settings.compaction
+        tie = LakeTie(self._log, self._store, settings.gateway, settings.run, settings.adopt_lake)
+        self._flusher = Flusher(tie)
 
     def start(self) -> FlushReport:
         """Check the tie of log and lake, and copy the lake's schemas and horizons."""

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from driftline.deltas import COUNTER_BITS, MAX_DRIFT_MS, Clock, RowKey, check_drift, latest_admitted, physical_ms
@@ -561,6 +562,11 @@ class _Append:
                 positions = [position for position, entry in enumerate(batch) if entry.table == name]
                 raise GatewayError(f"table {name!r} differs from {known!r} only in case", positions=positions)
         return found
+
+
+def script(name: str) -> str:
+    """A script of statements beside this file."""
+    return resources.files("driftline.gateway._log").joinpath(name).read_text("utf-8")
 
 
 def unavailable(message: str, reason: str, **context: Any) -> GatewayError:

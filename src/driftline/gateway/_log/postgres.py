@@ -23,39 +23,10 @@ from psycopg.rows import dict_row
 from driftline.core import JsonObject
 from driftline.deltas import RowKey
 from driftline.errors import InputError
-from driftline.gateway._log.log import DeltaLog, Entry, Head, Id, Identity, Session, StoredRow, unavailable
+from driftline.gateway._log.log import DeltaLog, Entry, Head, Id, Identity, Session, StoredRow, script, unavailable
 
 Connection = psycopg.Connection[Any]
 
-# The head is rewritten with every commit: a page with free space keeps its versions.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS driftline_head (
-    gateway text PRIMARY KEY, log_id text NOT NULL, was text[] NOT NULL DEFAULT '{}', fingerprint text NOT NULL,
-    clock bigint NOT NULL DEFAULT 0, last bigint NOT NULL DEFAULT 0, pruned bigint NOT NULL DEFAULT 0,
-    pruned_arrival bigint NOT NULL DEFAULT 0, horizon bigint NOT NULL DEFAULT 0, flushed bigint NOT NULL DEFAULT 0,
-    flushing bigint NOT NULL DEFAULT 0, config bigint NOT NULL DEFAULT 0, rules bigint NOT NULL DEFAULT 0,
-    projected bigint NOT NULL DEFAULT 0, projected_rules bigint NOT NULL DEFAULT 0
-) WITH (fillfactor = 10);
-CREATE TABLE IF NOT EXISTS driftline_log (
-    gateway text NOT NULL, seq bigint NOT NULL, hlc bigint NOT NULL, arrival bigint NOT NULL, op smallint NOT NULL,
-    delta_id bytea NOT NULL, body bytea NOT NULL, is_foreign boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (gateway, seq), UNIQUE (gateway, hlc, delta_id)
-);
-CREATE TABLE IF NOT EXISTS driftline_documents (
-    gateway text NOT NULL, name text NOT NULL, body bytea NOT NULL, PRIMARY KEY (gateway, name)
-);
-CREATE TABLE IF NOT EXISTS driftline_tables (
-    gateway text NOT NULL, folded text NOT NULL, name text NOT NULL, PRIMARY KEY (gateway, folded)
-);
-CREATE TABLE IF NOT EXISTS driftline_rows (
-    gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, fold bytea NOT NULL,
-    PRIMARY KEY (gateway, tbl, row_id)
-);
-CREATE TABLE IF NOT EXISTS driftline_row_versions (
-    gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, seq bigint NOT NULL, live boolean NOT NULL,
-    watched text NOT NULL, PRIMARY KEY (gateway, tbl, row_id, seq)
-);
-"""
 # Where it differs on connect, the database was restored, promoted or copied. The timeline is read from the write-ahead
 # log: the control file has the old one until the checkpoint after a promotion is done.
 _FINGERPRINT = """
@@ -118,7 +89,7 @@ class PostgresLog(DeltaLog):
         first = "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
         with self._explained(), self._open() as db, db.transaction():
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
-            db.execute(_SCHEMA)
+            db.execute(script("postgres.sql"))
             db.execute(first, (gateway, secrets.token_hex(8), _fingerprint(db)))
         self.identity()
 

@@ -30,36 +30,13 @@ from driftline.gateway._log.log import (
     Session,
     StoredRow,
     StoredVersion,
+    script,
     unavailable,
 )
 
 FORMAT_VERSION = 2
 
-_SCHEMA = """
-CREATE TABLE log (
-    seq INTEGER PRIMARY KEY, hlc INTEGER NOT NULL, arrival INTEGER NOT NULL, op INTEGER NOT NULL,
-    delta_id BLOB NOT NULL, body BLOB NOT NULL
-);
-CREATE UNIQUE INDEX log_identity ON log (hlc, delta_id, op);
-CREATE TABLE spans (span INTEGER PRIMARY KEY, max_hlc INTEGER NOT NULL);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE tables (folded TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
-"""
 _COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "config", "rules_number")
-# What format 2 adds to format 1. Records of earlier logs were pushed: none of them is foreign.
-_SECOND_FORMAT = """
-ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
-INSERT OR IGNORE INTO counters VALUES ('pruned_arrival', 0), ('projected', 0), ('projected_rules', 0);
-INSERT INTO documents VALUES ('was', '[]');
-CREATE TABLE IF NOT EXISTS rows (
-    name TEXT NOT NULL, row_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, row_id)
-) WITHOUT ROWID;
-CREATE TABLE row_versions (
-    name TEXT NOT NULL, row_id TEXT NOT NULL, seq INTEGER NOT NULL, live INTEGER NOT NULL, watched TEXT NOT NULL,
-    PRIMARY KEY (name, row_id, seq)
-) WITHOUT ROWID;
-"""
 _SPAN_BITS = 12  # 4096 records share one greatest hlc, so that `since` skips older spans
 _BUSY_MS = 10_000
 _CHECKPOINT_BYTES = 8 << 20
@@ -256,14 +233,14 @@ def _migrate(session: SqliteSession, name: str) -> None:
             "open it with the driftline that wrote it, or a newer one"
         )
     if version == 0:
-        db.execute(_SCHEMA)
+        db.execute(script("sqlite.sql"))
         db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
         db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
     if version == 1:
         # The lake knows a log of that format by its gateway's name alone.
         db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
     if version < FORMAT_VERSION:
-        db.execute(_SECOND_FORMAT)
+        db.execute(script("sqlite-2.sql"))
         _separate_versions(session)
         db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 

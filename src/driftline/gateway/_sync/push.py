@@ -70,6 +70,7 @@ class Push:
 
 _decoder = msgspec.json.Decoder(_Body)
 _delta_decoder = msgspec.json.Decoder(WireDelta)
+_stored_decoder = msgspec.json.Decoder(RowDelta, strict=False)  # the hlc is text
 
 
 def parse_push(data: bytes) -> Push:
@@ -107,16 +108,7 @@ def wire_delta(body: bytes) -> WireDelta:
 
 def stored_delta(body: bytes) -> RowDelta:
     """The delta of a log record, which was checked when it was appended."""
-    wire = wire_delta(body)
-    return RowDelta(
-        op=wire.op,
-        table=wire.table,
-        row_id=wire.rowId,
-        client_id=wire.clientId,
-        columns=tuple(wire.columns),
-        hlc=int(wire.hlc),
-        delta_id=wire.deltaId,
-    )
+    return _stored_decoder.decode(body)
 
 
 def entry_of(delta: RowDelta) -> Entry:

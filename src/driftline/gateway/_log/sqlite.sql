@@ -1,0 +1,10 @@
+-- The tables of the embedded log in format 1.
+CREATE TABLE log (
+    seq INTEGER PRIMARY KEY, hlc INTEGER NOT NULL, arrival INTEGER NOT NULL, op INTEGER NOT NULL,
+    delta_id BLOB NOT NULL, body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX log_identity ON log (hlc, delta_id, op);
+CREATE TABLE spans (span INTEGER PRIMARY KEY, max_hlc INTEGER NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE tables (folded TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
