@@ -441,11 +441,8 @@ def check_value(column: str, value: Json, depth: int = 0) -> None:
         return
     if isinstance(value, int):
         if not survives(value):
-            raise DeltaError(
-                f"column {abbreviate(column)}: a double does not hold the integer {value}: send it as text",
-                field="columns",
-                column=column,
-            )
+            message = f"column {abbreviate(column)}: a double does not hold the integer {value}: send it as text"
+            raise DeltaError(message, field="columns", column=column)
         return
     if isinstance(value, str):
         if not value.isascii() and _SURROGATE.search(value):

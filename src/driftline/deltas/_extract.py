@@ -160,15 +160,8 @@ def from_events(
             raise DeltaError(f"a table diff has no event of type {kind!r}")
         before, after = _VERSIONS[kind](event)
         if before is not None or after is not None:
-            delta = extract(
-                before,
-                after,
-                table=table,
-                row_id=row_id_of(event),
-                client_id=client_id,
-                hlc=next(timestamps),
-                schema=schema,
-            )
+            row_id, hlc = row_id_of(event), next(timestamps)
+            delta = extract(before, after, table=table, row_id=row_id, client_id=client_id, hlc=hlc, schema=schema)
             if delta is not None:
                 yield delta
 

@@ -252,12 +252,10 @@ def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
     try:
         found = read(value)
     except (ValueError, KeyError, RecursionError) as error:
-        raise DeltaError(
-            f"column {name!r} holds {_shown(value)}, which is not {_article(kind)}: "
-            "correct the data or declare another type",
-            code="wrong_type",
-            column=name,
-        ) from error
+        article = "an" if kind == "integer" else "a"
+        problem = f"column {name!r} holds {_shown(value)}, which is not {article} {kind}"
+        remedy = "correct the data or declare another type"
+        raise DeltaError(f"{problem}: {remedy}", code="wrong_type", column=name) from error
     if not survives(found):
         raise _inexact(name, found)
     return as_double(found)
@@ -267,11 +265,8 @@ def _inexact(name: str, value: Json) -> DeltaError:
     word = "decimal" if isinstance(value, Decimal) else "integer"
     declaring = f'declare columns = {{ {name} = "{word}" }}'
     remedy = "write such numbers as text in the source" if isinstance(value, dict | list) else declaring
-    return DeltaError(
-        f"column {name!r} holds numbers as doubles, which would change {_shown(value)}: {remedy}",
-        code="inexact_number",
-        column=name,
-    )
+    problem = f"column {name!r} holds numbers as doubles, which would change {_shown(value)}"
+    return DeltaError(f"{problem}: {remedy}", code="inexact_number", column=name)
 
 
 def _digits(value: Json) -> Json:
@@ -282,10 +277,6 @@ def _digits(value: Json) -> Json:
 
 def _shown(value: Json) -> str:
     return repr(value[:40]) if isinstance(value, str) else exact_dumps(value)[:60]
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind == 'integer' else 'a'} {kind}"
 
 
 def _number(text: str) -> float | Decimal:

@@ -43,12 +43,8 @@ async def push(gateway: Gateway, request: Request) -> Response:
         caller = _insecure_caller(gateway, claimed)
     push, appended = await gateway.push(caller, body)
     fresh = b",".join([push.entries[position].body for position in appended.fresh])
-    answer = b'{"serverHlc":"%d","serverTime":%d,"accepted":%d,"deltas":[%b]}' % (
-        appended.server_hlc,
-        physical_ms(),
-        len(push.entries),
-        fresh,
-    )
+    parts = (appended.server_hlc, physical_ms(), len(push.entries), fresh)
+    answer = b'{"serverHlc":"%d","serverTime":%d,"accepted":%d,"deltas":[%b]}' % parts
     if appended.hidden:
         answer = b'%b,"hidden":[%b]}' % (answer[:-1], b",".join(b"%d" % position for position in appended.hidden))
     return Response(answer, media_type=_JSON)
@@ -140,18 +136,12 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
     head = await gateway.in_thread(gateway.log.head)
     identity = await gateway.in_thread(gateway.log.identity)
     totals = gateway.metrics.totals()
-    names = ("accepted", "applied", "pulled")
+    names, shown = ("accepted", "applied", "pulled"), ("pruned", "last", "flushed")
     return _json_response(
         {
             "gateway": gateway.settings.gateway,
             "serverHlc": str(gateway.server_hlc()),
-            "log": {
-                "id": identity.log_id,
-                "was": list(identity.was),
-                "pruned": head.pruned,
-                "last": head.last,
-                "flushed": head.flushed,
-            },
+            "log": {"id": identity.log_id, "was": list(identity.was), **{name: getattr(head, name) for name in shown}},
             "lake": {"setBack": int(totals["driftline_set_back_total"]), "closed": gateway.configuration().closed},
             "pending": gateway.pending,
             "deltas": {name: int(totals[f"driftline_deltas_{name}_total"]) for name in names},

@@ -218,12 +218,8 @@ class Feeds:
         cursor = page.cursor.encode()
         if not page.deltas:
             return FeedEvent(b"", 0, cursor, page.has_more, turn)
-        data = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"cursor":"%b"}' % (
-            b",".join(page.deltas),
-            self._server_hlc(),
-            physical_ms(),
-            cursor.encode(),
-        )
+        parts = (b",".join(page.deltas), self._server_hlc(), physical_ms(), cursor.encode())
+        data = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"cursor":"%b"}' % parts
         chunk = b"id: %b\nevent: deltas\ndata: %b\n\n" % (cursor.encode(), data)
         return FeedEvent(chunk, len(page.deltas), cursor, page.has_more, turn)
 

@@ -183,15 +183,8 @@ class View:
         return self._made("DELETE", delta, [], record.arrival)
 
     def _made(self, op: Op, delta: WireDelta, columns: list[ColumnDelta], hlc: int) -> bytes:
-        made = RowDelta.make(
-            op=op,
-            table=delta.table,
-            row_id=delta.rowId,
-            client_id=f"gateway:{self.gateway}",
-            columns=columns,
-            hlc=hlc,
-        )
-        return msgspec.json.encode(made.to_wire())
+        row = {"table": delta.table, "row_id": delta.rowId, "client_id": f"gateway:{self.gateway}"}
+        return msgspec.json.encode(RowDelta.make(op=op, columns=columns, hlc=hlc, **row).to_wire())
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,8 @@ def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> 
     """Refuse deltas from before a lake's retention horizon, which could restore deleted rows."""
     if not floors:
         return
-    old = [
-        index
-        for index, entry in enumerate(push.entries)
-        if entry.hlc < floors.get(entry.table, 0) and not is_known(entry)
-    ]
+    late = [(index, entry) for index, entry in enumerate(push.entries) if entry.hlc < floors.get(entry.table, 0)]
+    old = [index for index, entry in late if not is_known(entry)]
     refuse([(index, "older than the lake's horizon", None) for index in old], "TOO_OLD")
 
 

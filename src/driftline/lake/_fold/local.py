@@ -259,12 +259,8 @@ def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema],
     if pc.any(wrong).as_py():
         position = pc.index(wrong, True).as_py()
         row_id = rows["_row_id"][position].as_py()
-        raise LakeError(
-            f"{path}, row {position} (row id {row_id!r}): the delta id does not match the content",
-            code="bad_delta_id",
-            path=path,
-            index=position,
-        )
+        message = f"{path}, row {position} (row id {row_id!r}): the delta id does not match the content"
+        raise LakeError(message, code="bad_delta_id", path=path, index=position)
 
 
 def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:

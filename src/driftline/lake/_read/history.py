@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject, Tracker, canonical_json, io_errors
+from driftline.core import JsonObject, Tracker, io_errors
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, stamp_of
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold, needs_fold, replay, replay_order
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, load_part, run_locally
 from driftline.lake._fold.plan import FoldPlan, KeyRange, bounds_of, plan_fold
-from driftline.lake._read.state import SQL_TYPES, all_deltas, part_folder
+from driftline.lake._read.state import all_deltas, part_folder
 from driftline.lake._store.flush import count_waiting, identity_of
 from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import (
+    KINDS,
     META_COLUMNS,
     ROW_ID,
     STAMPS,
@@ -192,9 +193,17 @@ class CompareWithBase(RangeJob):
         }
         if result["base_hash"] != result["replay_hash"] or not actual.equals(expected):
             result["differing"] = _differing(actual, expected)
-        result["differing"] += _differing_deaths(plan, dead, folded.deletes)
-        if self.needs_originals:
-            result["differing"] += _differing_from_replay(plan, given, base)
+        deaths = [dead, folded.deletes]
+        if plan.horizon is not None:  # tombstones below it may be removed in one of the two
+            hlcs = [pc.struct_field(rows["_deleted"], ["hlc"]) for rows in deaths]
+            deaths = [
+                rows.filter(pc.greater_equal(each, plan.horizon)) for rows, each in zip(deaths, hlcs, strict=True)
+            ]
+        result["differing"] += [] if deaths[0].equals(deaths[1]) else _differing(*deaths)
+        if self.needs_originals and not given.base.num_rows:  # not from an archived base, whose deltas are removed
+            replayed, stored = replay(original_deltas(plan, given.deltas)), dict(decode_state(base, plan.columns))
+            every = replayed.keys() | stored.keys()
+            result["differing"] += [row_id for row_id in every if replayed.get(row_id) != stored.get(row_id)]
         result["differing"] = sorted(set(result["differing"]))[:_LISTED]
         return [result]
 
@@ -261,42 +270,16 @@ def _differing(actual: pa.Table, expected: pa.Table) -> list[str]:
     return sorted(found + repeated)[:_LISTED]
 
 
-def _differing_deaths(plan: FoldPlan, dead: pa.Table, replayed: pa.Table) -> list[str]:
-    if plan.horizon is not None:
-        # Tombstones below the horizon may be removed in one of the two.
-        dead, replayed = (
-            rows.filter(pc.greater_equal(pc.struct_field(rows["_deleted"], ["hlc"]), plan.horizon))
-            for rows in (dead, replayed)
-        )
-    return [] if dead.equals(replayed) else _differing(dead, replayed)
-
-
-def _differing_from_replay(plan: FoldPlan, given: RangeInput, base: pa.Table) -> list[str]:
-    if given.base.num_rows:
-        return []  # replay starts from an archived base, whose deltas are removed
-    expected = replay(original_deltas(plan, given.deltas))
-    actual = dict(decode_state(base, plan.columns))
-    return [row_id for row_id in expected.keys() | actual.keys() if expected.get(row_id) != actual.get(row_id)]
-
-
 # The net change between two timestamps: as table-diff events, a SQLite changeset, or the deltas with an effect. The
 # window is every hlc after `since` up to and including `until`. Events compare the state at both ends, an absent column
 # reading as null. Deltas are the originals of the window that win something: merged into the state at `since` they give
 # the state at `until`.
 
 
-KINDS = ("events", "deltas")
+CHANGES = ("events", "deltas")
 CHANGESET = "changeset"
 
 _COUNTED = ("added", "removed", "changed", "unchanged", "deltas")
-_SQL_VALUES: dict[str, Callable[[Any], Any]] = {
-    "string": lambda value: value,
-    "number": float,
-    "boolean": int,
-    "json": canonical_json,
-    "integer": int,
-    "decimal": str,
-}
 
 Row = JsonObject
 
@@ -343,7 +326,7 @@ class WriteChanges(RangeJob):
             for kind, line in lines:
                 counts[kind] += 1
                 if line is not None:
-                    out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                    out.write(_line(line))
         return [{"path": str(path), **counts}]
 
     def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
@@ -371,8 +354,8 @@ def changes(
     tracker: Tracker | None = None,
 ) -> ChangeCounts:
     """Write the net change of the window (since, until] as JSONL, in the order of row ids."""
-    if kind not in KINDS:
-        raise OptionError(f"unknown kind of changes {kind!r}: use one of {', '.join(KINDS)}")
+    if kind not in CHANGES:
+        raise OptionError(f"unknown kind of changes {kind!r}: use one of {', '.join(CHANGES)}")
     if since > until:
         raise OptionError(f"the window is empty: --from {since} is after --to {until}", code="empty_window")
     plan = plan_fold(lake, table, as_of=until, snapshot_as_of=since)
@@ -381,7 +364,8 @@ def changes(
         job = WriteChanges(str(folder), kind, since)
         parts = list(engine(plan, job, tracker))
         if kind == "events":
-            out.write(_line(_schema_event(plan)))
+            names = [*([] if plan.key else [ROW_ID]), *(column.name for column in plan.columns)]
+            out.write(_line({"type": "schema", "columns_a": names, "columns_b": names}))
         for part in parts:
             total = total.plus(part)
             with open(part["path"], "rb") as source:
@@ -429,14 +413,7 @@ def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -
     if not changed:
         return "unchanged", None
     delta = {name: {"from": old[name], "to": new[name]} for name in changed}
-    return "changed", {
-        "type": "changed",
-        "key": key,
-        "changed": changed,
-        "before": old,
-        "after": new,
-        "delta": delta,
-    }
+    return "changed", {"type": "changed", "key": key, "changed": changed, "before": old, "after": new, "delta": delta}
 
 
 def _whole_row(plan: FoldPlan, row_id: str, row: Row | None) -> Row | None:
@@ -448,11 +425,6 @@ def _whole_row(plan: FoldPlan, row_id: str, row: Row | None) -> Row | None:
 
 def _key(plan: FoldPlan, row_id: str, row: Row | None) -> Row:
     return {name: (row or {}).get(name) for name in plan.key} if plan.key else {ROW_ID: row_id}
-
-
-def _schema_event(plan: FoldPlan) -> Row:
-    names = [*([] if plan.key else [ROW_ID]), *(column.name for column in plan.columns)]
-    return {"type": "schema", "columns_a": names, "columns_b": names}
 
 
 def _stats_event(total: ChangeCounts) -> Row:
@@ -503,7 +475,7 @@ def sqlite_table(schema: TableSchema) -> Table:
     """The SQLite table of a schema, as `materialize --format sqlite` makes it."""
     from driftline.changesets import Table
 
-    columns = [(column.name, SQL_TYPES[column.kind]) for column in schema.columns]
+    columns = [(column.name, KINDS[column.kind].sql) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns, schema.key)
     return Table(schema.table, [(ROW_ID, "TEXT"), *columns], [ROW_ID])
@@ -513,5 +485,5 @@ def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> JsonObject:
     values: JsonObject = {} if schema.key else {ROW_ID: row[ROW_ID]}
     for column in schema.columns:
         value = row[column.name]
-        values[column.name] = None if value is None else _SQL_VALUES[column.kind](value)
+        values[column.name] = None if value is None else KINDS[column.kind].to_sql(value)
     return values

@@ -46,7 +46,7 @@ from driftline.lake._store.envelopes import read_envelope, waiting_envelopes
 from driftline.lake._store.lake import Lake, attempt_token, relative
 from driftline.lake._store.parquet import DataFile, read_batches
 from driftline.lake._store.rows import (
-    READERS,
+    KINDS,
     ROW_ID,
     STAMPS,
     base_file_schema,
@@ -62,16 +62,6 @@ from driftline.lake._store.rows import (
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
 from driftline.lake._store.tables import load
-
-# A decimal is text, which keeps its digits and sorts as text does.
-SQL_TYPES = {
-    "string": "TEXT",
-    "number": "REAL",
-    "boolean": "INTEGER",
-    "json": "TEXT",
-    "integer": "INTEGER",
-    "decimal": "TEXT",
-}
 
 
 @dataclass(frozen=True)
@@ -231,7 +221,7 @@ def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) ->
 
 def create_statement(schema: TableSchema) -> str:
     """`CREATE TABLE`: the row id is the key unless the schema names key columns."""
-    columns = [f"{quoted(column.name)} {SQL_TYPES[column.kind]}" for column in schema.columns]
+    columns = [f"{quoted(column.name)} {KINDS[column.kind].sql}" for column in schema.columns]
     if schema.key:
         key = ", ".join(map(quoted, schema.key))
         return f"CREATE TABLE {quoted(schema.table)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
@@ -364,7 +354,7 @@ def watched_values(
         column.name: (
             pc.is_valid(pc.struct_field(stamps, ["columns", escape_name(column.name)])).to_pylist(),
             rows[escape_name(column.name)].to_pylist(),
-            READERS[column.kind],
+            KINDS[column.kind].read,
         )
         for column in chosen
     }
@@ -433,7 +423,7 @@ def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowMerg
         name = escape_name(column.name)
         stamp = named.get(name)
         if stamp is not None:
-            held[column.name] = (_stamp(stamp, False), READERS[column.kind](row[name]))
+            held[column.name] = (_stamp(stamp, False), KINDS[column.kind].read(row[name]))
     return RowMerge(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
 
 

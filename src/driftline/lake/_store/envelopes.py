@@ -74,11 +74,8 @@ def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
     if not isinstance(content, dict) or not isinstance(content.get("deltas"), list):
         raise LakeError(f"{name} is not an envelope of deltas", code="corrupt_file", path=name)
     if content.get("version") != VERSION or isinstance(content["version"], bool):
-        raise LakeError(
-            f"{name} has envelope version {content.get('version')!r}; version {VERSION} is understood",
-            code="envelope_version",
-            path=name,
-        )
+        message = f"{name} has envelope version {content.get('version')!r}; version {VERSION} is understood"
+        raise LakeError(message, code="envelope_version", path=name)
     deltas = tuple(_deltas(content["deltas"], name, stored))
     try:
         made_ms = round(datetime.fromisoformat(str(content.get("createdAt"))).timestamp() * 1000)
@@ -218,22 +215,15 @@ def _deltas(items: Sequence[Any], name: str, stored: bool) -> Iterator[RowDelta]
 
 def wrong_id(name: str, position: int, delta: RowDelta) -> LakeError:
     """The error for a delta whose id is not the hash of its content."""
-    return LakeError(
-        f"{name}, delta {position} (row {delta.row_id!r}): deltaId {delta.delta_id[:16]}… does not match its content",
-        code="bad_delta_id",
-        path=name,
-        index=position,
-    )
+    where = f"{name}, delta {position} (row {delta.row_id!r})"
+    message = f"{where}: deltaId {delta.delta_id[:16]}… does not match its content"
+    return LakeError(message, code="bad_delta_id", path=name, index=position)
 
 
 def other_op(name: str, position: int, delta_id: str) -> LakeError:
     """The error for a delta whose id is known with another operation, which ids do not cover."""
-    return LakeError(
-        f"{name}, delta {position} ({delta_id[:16]}…): its id is known with another op",
-        code="VALIDATION_ERROR",
-        path=name,
-        index=position,
-    )
+    message = f"{name}, delta {position} ({delta_id[:16]}…): its id is known with another op"
+    return LakeError(message, code="VALIDATION_ERROR", path=name, index=position)
 
 
 def _compact(value: Any) -> bytes:

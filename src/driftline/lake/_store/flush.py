@@ -46,7 +46,7 @@ from driftline.lake._store.lake import (
     relative,
 )
 from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
-from driftline.lake._store.rows import HLC, encode_deltas
+from driftline.lake._store.rows import HLC, delta_file_schema, encode_deltas
 from driftline.lake._store.schemas import every_column, refused_before, required_table, schema_of, too_old
 from driftline.lake._store.stamps import id_prefixes
 from driftline.lake._store.tables import Commit, StoredTable, load, loaded, retried, transaction_version
@@ -59,13 +59,7 @@ CHECKED = "checked"
 
 _ROWS_PER_FILE = 500_000
 _HEX_ID = re.compile(r"[0-9a-f]{64}")
-_ID_COLUMNS = pa.schema(
-    [
-        pa.field("_op", pa.string(), nullable=False),
-        pa.field(HLC, pa.int64(), nullable=False),
-        pa.field("_delta_id", pa.string(), nullable=False),
-    ]
-)
+_ID_COLUMNS = pa.schema([field for field in delta_file_schema(()) if field.name in ("_op", HLC, "_delta_id")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +34,6 @@ _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
 _EXACT = 1 << 53  # up to here every integer is a double, and Arrow prints it without an exponent, as JavaScript does
 _PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9  # within these bounds Arrow prints the shortest digits as JavaScript does
-_ARROW_TYPES = {
-    "string": pa.string(),
-    "number": pa.float64(),
-    "boolean": pa.bool_(),
-    "json": pa.string(),
-    "integer": pa.int64(),
-}
 
 # hlc, client id, and the first 8 bytes of the delta id as an integer that orders like the bytes do
 STAMP = pa.struct([("hlc", pa.int64()), ("client", pa.string()), ("mark", pa.int64())])
@@ -58,7 +51,7 @@ def unescape_name(name: str) -> str:
 
 def arrow_type(column: ColumnSchema) -> pa.DataType:
     """The type of a column in the files."""
-    return _ARROW_TYPES[column.type] if column.scale is None else pa.decimal128(MAX_DIGITS, column.scale)
+    return KINDS[column.kind].arrow if column.scale is None else pa.decimal128(MAX_DIGITS, column.scale)
 
 
 def escape_columns(columns: Iterable[ColumnSchema]) -> list[str]:
@@ -165,7 +158,7 @@ def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -
 
 def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
     """The deltas of rows of delta files."""
-    readers = {column.name: READERS[column.kind] for column in columns}
+    readers = {column.name: KINDS[column.kind].read for column in columns}
     names = {column.name: escape_name(column.name) for column in columns}
     for row in rows.to_pylist():
         yield RowDelta(
@@ -183,7 +176,7 @@ def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -
 
 def decode_state(rows: pa.Table, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, JsonObject]]:
     """Row ids and set columns of base rows; an absent column is left out, an explicit null is there."""
-    names = [(column.name, escape_name(column.name), READERS[column.kind]) for column in columns]
+    names = [(column.name, escape_name(column.name), KINDS[column.kind].read) for column in columns]
     for row in rows.to_pylist():
         stamps = row["_stamps"].get("columns", {})
         yield row["_row_id"], {name: read(row[file]) for name, file, read in names if stamps[file] is not None}
@@ -201,7 +194,7 @@ def file_value(delta: RowDelta, column: ColumnSchema, value: Any) -> Any:
             table=delta.table,
             column=column.name,
         )
-    return _WRITERS[column.kind](value)
+    return KINDS[column.kind].write(value)
 
 
 def plain_number(value: float | None) -> float | int | None:
@@ -223,30 +216,7 @@ def _number(value: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_WRITERS: dict[str, Callable[[Any], Any]] = {
-    "string": str,
-    "number": _number,
-    "boolean": bool,
-    "json": canonical_json,
-    "integer": integer_of,
-    "decimal": Decimal,
-}
-READERS: dict[str, Callable[[Any], Any]] = {
-    "string": lambda value: value,
-    "number": plain_number,
-    "boolean": lambda value: value,
-    "json": lambda value: None if value is None else json.loads(value),
-    "integer": lambda value: None if value is None else integer_wire(value),
-    "decimal": lambda value: None if value is None else decimal_text(value),
-}
-
-
 # Base rows as lines of JSONL or CSV, many at once; the bytes do not depend on the ranges.
-
-
-def json_texts(values: pa.Array, column: ColumnSchema) -> pa.Array:
-    """The JSON text of every value of a column; null becomes `null`."""
-    return pc.fill_null(_TEXTS[column.kind](values), "null")
 
 
 def string_texts(values: pa.Array) -> pa.Array:
@@ -293,20 +263,51 @@ def _integer_json(values: pa.Array) -> pa.Array:
     return pc.if_else(is_safe, texts, pc.binary_join_element_wise('"', texts, '"', ""))
 
 
-_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    "string": lambda values: values,
-    "number": number_texts,
-    "boolean": lambda values: pc.if_else(values, "true", "false"),
-    "json": lambda values: values,
-    "integer": lambda values: pc.cast(values, pa.string()),
-    "decimal": decimal_texts,
+class Kind(NamedTuple):
+    """How the values of one kind of column are stored and shown; a value is never null but for `read`."""
+
+    arrow: pa.DataType  # in the files
+    sql: str  # in a SQLite database; a decimal is text, which keeps its digits and sorts as text does
+    write: Callable[[Any], Any]  # into a file
+    read: Callable[[Any], Any]  # from a file, null too
+    to_sql: Callable[[Any], Any]
+    csv: Callable[[pa.Array], pa.Array]  # the texts of a column
+    json: Callable[[pa.Array], pa.Array]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _read_by(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+def _booleans(values: pa.Array) -> pa.Array:
+    return pc.if_else(values, "true", "false")
+
+
+def _integers(values: pa.Array) -> pa.Array:
+    return pc.cast(values, pa.string())
+
+
+def _decimal_json(values: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', decimal_texts(values), '"', "")
+
+
+KINDS = {
+    "string": Kind(pa.string(), "TEXT", str, _same, _same, _same, string_texts),
+    "number": Kind(pa.float64(), "REAL", _number, plain_number, float, number_texts, number_texts),
+    "boolean": Kind(pa.bool_(), "INTEGER", bool, _same, int, _booleans, _booleans),
+    "json": Kind(pa.string(), "TEXT", canonical_json, _read_by(json.loads), canonical_json, _same, _same),
+    "integer": Kind(pa.int64(), "INTEGER", integer_of, _read_by(integer_wire), int, _integers, _integer_json),
+    "decimal": Kind(pa.null(), "TEXT", Decimal, _read_by(decimal_text), str, decimal_texts, _decimal_json),
 }
-_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
-    **_CSV_TEXTS,
-    "string": string_texts,
-    "integer": _integer_json,
-    "decimal": lambda values: pc.binary_join_element_wise('"', decimal_texts(values), '"', ""),
-}
+
+
+def json_texts(values: pa.Array, column: ColumnSchema) -> pa.Array:
+    """The JSON text of every value of a column; null becomes `null`."""
+    return pc.fill_null(KINDS[column.kind].json(values), "null")
 
 
 def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
@@ -341,7 +342,7 @@ def csv_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
 
     texts = {ROW_ID: one_array(rows[ROW_ID])}
     for column in columns:
-        texts[column.name] = _CSV_TEXTS[column.kind](one_array(rows[escape_name(column.name)]))
+        texts[column.name] = KINDS[column.kind].csv(one_array(rows[escape_name(column.name)]))
     frame = pl.DataFrame(pa.table(texts))
     return frame.write_csv(include_header=False, quote_style="necessary").encode()
 

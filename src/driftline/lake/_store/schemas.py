@@ -31,11 +31,7 @@ HORIZON_PROPERTY = "driftline.horizon"  # deltas below it are archived
 REFUSE_PROPERTY = "driftline.refuse-before"  # set first, so that no delta is committed while the archive is made
 ARCHIVED_BEFORE = "archive"  # application transaction of `archive`: the horizon it was made for
 
-_COLUMN_TYPES: dict[pa.DataType, ColumnType] = {
-    pa.float64(): "number",
-    pa.bool_(): "boolean",
-    pa.int64(): "integer",
-}
+_COLUMN_TYPES: dict[pa.DataType, ColumnType] = {pa.float64(): "number", pa.bool_(): "boolean", pa.int64(): "integer"}
 
 
 def register(lake: Lake, schema: TableSchema) -> None:
@@ -68,11 +64,8 @@ def required_table(lake: Lake, table: str) -> tuple[StoredTable, TableSchema]:
     deltas_table = load(lake, lake.table_name(table), "deltas")
     schema = schema_of(deltas_table)
     if deltas_table is None or schema is None:
-        raise LakeError(
-            f"table {table!r} has no schema yet: register one with `driftline lake schema {table} FILE`",
-            code="no_schema",
-            table=table,
-        )
+        message = f"table {table!r} has no schema yet: register one with `driftline lake schema {table} FILE`"
+        raise LakeError(message, code="no_schema", table=table)
     return deltas_table, schema
 
 
@@ -142,12 +135,8 @@ def _changed(table: str, before: ColumnSchema, after: ColumnSchema) -> DeltaErro
         problem = f"column {before.name!r} of table {table} cannot be renamed to {after.name!r}"
     else:
         problem = f"column {before.name!r} of table {table} is a {before.type} and cannot become a {after.type}"
-    return DeltaError(
-        f"{problem}: add a column under a new name, migrate the values, then remove the old one",
-        code="SCHEMA_ERROR",
-        table=table,
-        column=before.name,
-    )
+    message = f"{problem}: add a column under a new name, migrate the values, then remove the old one"
+    return DeltaError(message, code="SCHEMA_ERROR", table=table, column=before.name)
 
 
 # Generations: a new one starts empty and may have other types; earlier ones stay readable (deltas-and-lake §13). It is
@@ -184,7 +173,7 @@ def last_versions(lake: Lake, table: str) -> dict[int, int]:
     if deltas_table is None:
         return {}
     ends = {generation_of(deltas_table): deltas_table.version()}
-    if generation_of(deltas_table) == FIRST:
+    if FIRST in ends:
         return ends
     begun: int | None = None
     for entry in commits_of(lake, table, "deltas", deltas_table.version()):
@@ -233,22 +222,14 @@ def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]
 def check_horizon(table: str, as_of: int | None, horizon: int | None) -> None:
     """Refuse a timestamp before the horizon, whose deltas are archived."""
     if as_of is not None and horizon is not None and as_of < horizon - 1:
-        raise LakeError(
-            f"table {table!r} keeps history from {horizon} on; {as_of} is before that",
-            code="TOO_OLD",
-            table=table,
-            horizon=str(horizon),
-        )
+        message = f"table {table!r} keeps history from {horizon} on; {as_of} is before that"
+        raise LakeError(message, code="TOO_OLD", table=table, horizon=str(horizon))
 
 
 def too_old(table: str, hlc: int, horizon: int, index: int) -> LakeError:
     """The error for a delta below the horizon."""
-    return LakeError(
-        f"delta {index} of table {table!r} has hlc {hlc}, before the retention horizon {horizon}",
-        code="TOO_OLD",
-        table=table,
-        index=index,
-    )
+    message = f"delta {index} of table {table!r} has hlc {hlc}, before the retention horizon {horizon}"
+    return LakeError(message, code="TOO_OLD", table=table, index=index)
 
 
 def _number(deltas_table: StoredTable | None, name: str) -> int | None:

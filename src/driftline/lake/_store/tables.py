@@ -133,9 +133,8 @@ def retried(attempt: Callable[[], bool], what: str) -> None:
         if attempt():
             return
         time.sleep(random.uniform(0, 0.05 * (number + 1)))
-    raise LakeError(
-        f"{what}: other writers kept committing, {MAX_TRIES} tries failed; run it again", code="commit_conflict"
-    )
+    message = f"{what}: other writers kept committing, {MAX_TRIES} tries failed; run it again"
+    raise LakeError(message, code="commit_conflict")
 
 
 def transaction_version(stored: StoredTable | None, application: str) -> int | None:
@@ -145,11 +144,10 @@ def transaction_version(stored: StoredTable | None, application: str) -> int | N
 
 def commits_of(lake: Lake, table: str, part: Part, newest: Version | None = None) -> Iterator[CommitEntry | None]:
     """The commits of a table, newest first, from its current version or an earlier one; None where its log was cut."""
+    stored = load(lake, table, part) if newest is None else None
+    newest = stored.version() if stored is not None else newest
     if newest is None:
-        stored = load(lake, table, part)
-        if stored is None:
-            return iter(())
-        newest = stored.version()
+        return iter(())
     return lake.store().commits(relative(table, part), newest)
 
 
