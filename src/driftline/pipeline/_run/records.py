@@ -145,11 +145,10 @@ def _read_run(path: Location) -> JsonObject:
     try:
         return _opened(content)
     except ValueError as error:
-        what = "was written by an older version" if _is_unsealed(content) else "is damaged"
         raise PipelineError(
-            f"the record of the run {path.stem} {what}: remove runs/{path.name} in the state directory to see the "
+            f"the record of the run {path.stem} is damaged: remove runs/{path.name} in the state directory to see the "
             "run before it, or run the pipeline again",
-            code="damaged_record" if what == "is damaged" else "old_record",
+            code="damaged_record",
             path=path.name,
         ) from error
 
@@ -187,15 +186,6 @@ def _opened(content: bytes) -> JsonObject:
     if not isinstance(data, dict) or data.pop("seal", None) != _seal(data):
         raise ValueError("the seal is broken")
     return data
-
-
-def _is_unsealed(content: bytes) -> bool:
-    """Whether a record is whole but from a time before records were sealed."""
-    try:
-        data = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(data, dict) and "seal" not in data and {"run_id", "stages", "versions"} <= data.keys()
 
 
 def _seal(data: JsonObject) -> str:

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20
 _REMEDY = "put it back as it was, or run once with --full-refresh, which reads every file anew"
+_REMEDIES = {
+    "schema_mismatch": ": declare on_new_column = add or ignore, or mend the source",
+    "missing_column": ': declare on_missing_column = "null", or mend the source',
+}
 _COUNTS = ("added", "removed", "changed")
 
 
@@ -94,7 +98,8 @@ def _read(plan: TableStages, context: StageContext) -> Outcome:
         if not after:
             raise PipelineError(f"{plan.flow.changes.address} holds no whole transaction yet", code="no_changes")
         after = needed_positions(after, files, in_order=in_order)
-        context.outputs.path("positions").write_bytes(json.dumps(_positions_wire(after), indent=1).encode())
+        wire = {name: position.to_wire() for name, position in after.items()}
+        context.outputs.path("positions").write_bytes(json.dumps(wire, indent=1).encode())
         with context.outputs.writing("events") as out:
             _join(out, reading.table.columns, parts)
     facts = {"start": positions_digest(positions), "end": positions_digest(after)}
@@ -156,16 +161,13 @@ class _Reading:
 
     def counts(self) -> dict[str, int]:
         """What the events do to rows."""
-        total: Counter[str] = Counter()
-        for facts in self._facts:
-            total.update(facts.counts)
-        counts = {name: total[name] for name in _COUNTS}
+        counts = {name: sum(facts.counts[name] for facts in self._facts) for name in _COUNTS}
         return {**counts, "different": sum(counts.values())}
 
     def notes(self) -> Iterator[str]:
         """What was passed over, and which columns are new."""
         yield from (f"column {name!r} was added" for name in self._added)
-        others = sum((facts.others for facts in self._facts), Counter())
+        others = self._others()
         if others:
             yield f"{others.total():,} events of other tables were passed over ({', '.join(sorted(others)[:5])})"
         truncated = sum(facts.truncated for facts in self._facts)
@@ -194,11 +196,18 @@ class _Reading:
         )
         if known and policy.on_new_column != "add":
             return table
-        seen = [each.columns for each in self._survey(table)]
-        columns = dict.fromkeys([*known, *(name for names in seen for name in names)])
+        kernel = partial(_survey_piece, table, self._pieces)
+        self._facts = list(_in_pieces(self._context, kernel, len(self._pieces)))
+        columns = dict.fromkeys([*known, *(name for each in self._facts for name in each.columns)])
         self._added = [name for name in columns if known and name not in known]
         if not columns:
-            self._refuse_nothing()
+            others = self._others()
+            seen = f"events of {', '.join(sorted(others)[:5])}" if others else "no events"
+            raise PipelineError(
+                f"{changes.address} has {seen}, and none of {plan.flow.name}: name the table of the source, as "
+                'changes_table = "public.orders"',
+                code="no_changes",
+            )
         missing = [name for name in plan.flow.key if name not in columns]
         if missing:
             raise PipelineError(
@@ -206,20 +215,9 @@ class _Reading:
             )
         return replace(table, columns=tuple(columns))
 
-    def _survey(self, table: CdcTable) -> list[PieceFacts]:
-        self._facts = list(_in_pieces(self._context, partial(_survey_piece, table, self._pieces), len(self._pieces)))
-        return self._facts
-
-    def _refuse_nothing(self) -> None:
-        changes = self._plan.flow.changes
-        assert changes is not None
-        others = sum((facts.others for facts in self._facts), Counter())
-        seen = f"events of {', '.join(sorted(others)[:5])}" if others else "no events"
-        raise PipelineError(
-            f"{changes.address} has {seen}, and none of {self._plan.flow.name}: name the table of the "
-            'source, as changes_table = "public.orders"',
-            code="no_changes",
-        )
+    def _others(self) -> Counter[str]:
+        """How many events of other tables there are."""
+        return sum((facts.others for facts in self._facts), Counter())
 
     def _run(self, pieces: Sequence[_Piece]) -> tuple[list[PieceFacts], list[Path]]:
         targets = [self._scratch / f"{place}-{piece.lines.stop}.part" for place, piece in enumerate(pieces)]
@@ -272,7 +270,7 @@ def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> PieceFa
     from driftline.changesets import survey
 
     piece = pieces[number]
-    with _Named(piece.name):
+    with _naming(piece.name):
         return survey(lines_of(piece.lines), table)
 
 
@@ -280,26 +278,17 @@ def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], n
     from driftline.changesets import convert
 
     piece = pieces[number]
-    with _Named(piece.name), open(targets[number], "wb") as out:
+    with _naming(piece.name), open(targets[number], "wb") as out:
         return convert(lines_of(piece.lines), table, out.write)
 
 
-class _Named:
-    """Says in which file a bad message stands, and what may be declared about it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, ChangesetError):
-            remedy = {
-                "schema_mismatch": ": declare on_new_column = add or ignore, or mend the source",
-                "missing_column": ': declare on_missing_column = "null", or mend the source',
-            }.get(error.code, "")
-            raise PipelineError(f"{self._name}, {error.message}{remedy}", code=error.code) from error
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say in which file a bad message stands, and what may be declared about it."""
+    try:
+        yield
+    except ChangesetError as error:
+        raise PipelineError(f"{name}, {error.message}{_REMEDIES.get(error.code, '')}", code=error.code) from error
 
 
 def _join(out: BinaryIO, columns: Sequence[str], parts: Sequence[Path]) -> None:
@@ -318,7 +307,8 @@ def _load(plan: TableStages, context: StageContext) -> Outcome:
     """Put what was read into the lake."""
     reading = context.stage.needs[0]
     events = context.made(reading, "events")
-    after = _positions_of(json.loads(context.made(reading, "positions").read_bytes()))
+    positions = json.loads(context.made(reading, "positions").read_bytes())
+    after = {name: ReadFile(*entry) for name, entry in positions.items()}
     job = replace(load_job(plan, context, {}, is_text=True), is_typed=True)
     if context.full_refresh:
         reload(job, _Whole(events))
@@ -338,14 +328,6 @@ class _Whole:
     def whole(self) -> Location:
         """All that was read."""
         return self.events
-
-
-def _positions_wire(positions: ReadOffsets) -> JsonObject:
-    return {name: position.to_wire() for name, position in positions.items()}
-
-
-def _positions_of(wire: Mapping[str, Any]) -> dict[str, ReadFile]:
-    return {name: ReadFile(*entry) for name, entry in wire.items()}
 
 
 # Files of change events: which of their bytes are new, and whether what was read is unchanged (pipeline §8).
@@ -416,15 +398,10 @@ def list_changes(given: str) -> list[EventFile]:
         folder = Path(given)
         if not folder.is_dir():
             raise PipelineError(f"{given} is no folder: 'changes' is a folder or a prefix of files", code="not_found")
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        found = [EventFile(path.relative_to(folder).as_posix(), _local(path)) for path in paths]
-    return sorted(
-        (each for each in found if not Path(each.name).name.startswith((".", "_"))), key=lambda each: each.name
-    )
-
-
-def _local(path: Path) -> InputFile:
-    return InputFile.of(path.absolute(), path.name)
+        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        found = [EventFile(name, InputFile.of(path.absolute(), path.name)) for name, path in paths.items()]
+    shown = [each for each in found if not Path(each.name).name.startswith((".", "_"))]
+    return sorted(shown, key=lambda each: each.name)
 
 
 def age_of_changes(given: str) -> dict[str, int]:
@@ -501,14 +478,9 @@ def _end_of_messages(path: Path, start: int, size: int) -> int:
             end = begin
         file.seek(end)
         rest = file.read(size - end)
-    return size if not rest.strip() or _is_message(rest) else end
-
-
-def _is_message(text: bytes) -> bool:
-    # An object that ends cannot be the beginning of a longer one.
-    with suppress(ValueError):
-        return isinstance(json.loads(text), dict)
-    return False
+    with suppress(ValueError):  # an object that ends cannot be the beginning of a longer one
+        return size if not rest.strip() or isinstance(json.loads(rest), dict) else end
+    return end
 
 
 def _digest(path: Path, stop: int) -> str:

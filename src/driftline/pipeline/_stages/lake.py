@@ -17,9 +17,11 @@ from driftline.lake import (
     WantedSnapshot,
     Window,
     check_unclaimed,
+    compact,
     load_history,
     load_snapshot,
     materialize,
+    newest_snapshot,
     parse_timestamp,
     plan_loads,
     reload,
@@ -39,28 +41,29 @@ def load_stages(plan: TableStages) -> Iterator[Stage]:
     if not plan.flow.deltas or plan.flow.changes is not None:
         return
     needs: tuple[str, ...] = ()
-    for place, snapshot in enumerate(plan.snapshots):
-        before = plan.snapshots[place - 1] if place else None
+    before: Snapshot | None = None
+    for snapshot in plan.snapshots:
         if before is not None:
             needs = (*needs, plan.name(snapshot.label, "diff"))
         name = plan.name(snapshot.label, "deltas")
-        is_last = place == len(plan.snapshots) - 1
+        is_last = snapshot is plan.snapshots[-1]
+        both = [each for each in (before, snapshot) if each]
         yield Stage(
             name,
             partial(_load, _Load(plan, before, snapshot, is_last)),
             needs=needs,
-            sources=(snapshot.source,) if before is None else (before.source, snapshot.source),
+            sources=tuple(each.source for each in both),
             options={
                 "lake": plan.lake_options(),
                 "columns": dict(plan.flow.columns),
                 "rules": plan.flow.rules(),
                 "last": is_last,
             },
-            extra_inputs=partial(plan.shape_inputs, *(each for each in (before, snapshot) if each)),
+            extra_inputs=partial(plan.shape_inputs, *both),
             is_fresh=partial(_is_loaded, plan),
             after=tuple(plan.name(other.label, "diff") for other in plan.snapshots[1:2]) if before is None else (),
         )
-        needs = (name,)
+        needs, before = (name,), snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,42 +174,23 @@ def _now(ledger: LoadHistory) -> int:
 
 def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_text: bool) -> LoadJob:
     """What loads into the lake table of a plan have in common."""
-    assert plan.pipeline.lake is not None
-    return LoadJob(
-        plan.lake(),
-        plan.flow.name,
-        plan.pipeline.name,
-        plan.pipeline.lake.client_id,
-        plan.flow.key,
-        plan.flow.columns,
-        rules,
-        is_text,
-        schedulers_of(context),
-        context.tracker,
-    )
+    flow, pipeline, schedulers = plan.flow, plan.pipeline, Schedulers()
+    assert pipeline.lake is not None
+    if context.engine.is_spark:
+        from driftline.spark import load_schedulers
+
+        schedulers = load_schedulers(context.engine.session())
+    whose = (flow.name, pipeline.name, pipeline.lake.client_id, flow.key, flow.columns)
+    return LoadJob(plan.lake(), *whose, rules, is_text, schedulers, context.tracker)
 
 
 def _job(load: _Load, context: StageContext) -> LoadJob:
-    given, reading = load.snapshot.given, load.plan.diff_options().reading("B")
-    job = load_job(load.plan, context, _rules(load), is_text=has_text_cells(given, reading))
-    numbers = declared_numbers(given, reading)
-    return replace(job, nulls=load.shape.missing if load.shape else (), source_types=numbers)
-
-
-def _rules(load: _Load) -> JsonObject:
     """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
-    shape = load.shape
+    given, reading, shape = load.snapshot.given, load.plan.diff_options().reading("B"), load.shape
     own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}
-    return {**load.plan.flow.rules(), **own}
-
-
-def schedulers_of(context: StageContext) -> Schedulers:
-    """Where loads of this run do their work."""
-    if not context.engine.is_spark:
-        return Schedulers()
-    from driftline.spark import load_schedulers
-
-    return load_schedulers(context.engine.session())
+    rules = {**load.plan.flow.rules(), **own}
+    job = load_job(load.plan, context, rules, is_text=has_text_cells(given, reading))
+    return replace(job, nulls=shape.missing if shape else (), source_types=declared_numbers(given, reading))
 
 
 class _Events:
@@ -267,8 +251,7 @@ def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outc
     reading = plan.diff_options().reading("B")
     with scratch_folder(context) as scratch:
         state = scratch / "state.parquet"
-        options = fold_options(context)
-        materialize(plan.lake(), plan.flow.name, state, format="parquet", tracker=context.tracker, **options)
+        materialize(plan.lake(), plan.flow.name, state, format="parquet", **fold_options(context))
         columns = header_of(snapshot.given, reading)
         state_columns = header_of(str(state), reading)
         shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
@@ -315,9 +298,7 @@ def _history_until(plan: TableStages, as_of: str | None) -> str:
 
 
 def _compact(plan: TableStages, context: StageContext) -> Outcome:
-    from driftline.lake import compact
-
-    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
+    done = compact(plan.lake(), plan.flow.name, **fold_options(context))
     counts = {"deltas": done.deltas_folded, "files": done.files_written}
     return Outcome(counts, {"compacted": _compacted_version(plan)})
 
@@ -328,34 +309,24 @@ def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, 
 
 def _compacted_version(plan: TableStages) -> int:
     """Up to which version the deltas of a table are folded; -1 where there was nothing to fold yet."""
-    from driftline.lake import newest_snapshot
-
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return -1 if snapshot is None else snapshot.deltas_version
 
 
 def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
-    from driftline.lake import materialize
-
-    rows = materialize(
-        plan.lake(),
-        plan.flow.name,
-        context.outputs.path("state"),
-        format=target.format,
-        as_of=moment_of(target.as_of, plan.ledger()),
-        tracker=context.tracker,
-        **fold_options(context),
-    )
-    return Outcome({"rows": rows})
+    moment = moment_of(target.as_of, plan.ledger())
+    place = context.outputs.path("state")
+    options = {"format": target.format, "as_of": moment, **fold_options(context)}
+    return Outcome({"rows": materialize(plan.lake(), plan.flow.name, place, **options)})
 
 
 def fold_options(context: StageContext) -> dict[str, Any]:
-    """Where folds of this run do their work."""
+    """Where folds of this run do their work, and who is told of it."""
     if not context.engine.is_spark:
-        return {}
+        return {"tracker": context.tracker}
     from driftline.spark import lake_engine
 
-    return {"engine": lake_engine(context.engine.session())}
+    return {"engine": lake_engine(context.engine.session()), "tracker": context.tracker}
 
 
 def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
