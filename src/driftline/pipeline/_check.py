@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
-from xml.sax.saxutils import quoteattr
+from typing import Any, Literal, get_args
+from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
@@ -88,7 +88,10 @@ def read_pairs(path: StrPath) -> PairsFile:
             section.finish()
     if not pairs:
         root.fail('there are no pairs: write [pairs.NAME] with "old" and "new"')
-    _refuse_shared_events(root, pairs)
+    seen: dict[Path, str] = {}
+    for pair in pairs:
+        if pair.events is not None and seen.setdefault(pair.events, pair.name) != pair.name:
+            root.fail(f"{seen[pair.events]} and {pair.name} write the same file {pair.events.name}")
     return found
 
 
@@ -130,13 +133,6 @@ def _beside(file: Path, given: str) -> str:
     return given if "://" in given else os.path.join(file.parent, given)
 
 
-def _refuse_shared_events(root: Section, pairs: tuple[Pair, ...]) -> None:
-    seen: dict[Path, str] = {}
-    for pair in pairs:
-        if pair.events is not None and seen.setdefault(pair.events, pair.name) != pair.name:
-            root.fail(f"{seen[pair.events]} and {pair.name} write the same file {pair.events.name}")
-
-
 @dataclass(frozen=True, slots=True)
 class PairResult:
     """What became of one pair; `problem` is why it could not be compared."""
@@ -166,22 +162,24 @@ class CheckReport:
     engine: str
 
     @property
+    def totals(self) -> dict[str, int]:
+        """How many pairs there are of each verdict."""
+        verdicts = [result.verdict for result in self.results]
+        return {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
+
+    @property
     def exit_code(self) -> int:
         """0 all passed, 1 a limit was exceeded, 2 a pair could not be compared."""
-        verdicts = {result.verdict for result in self.results}
-        return 2 if "error" in verdicts else 1 if "failed" in verdicts else 0
+        return 2 if self.totals["error"] else 1 if self.totals["failed"] else 0
 
     def to_dict(self) -> JsonObject:
         """The report as plain data."""
-        totals = dict.fromkeys(("passed", "warned", "failed", "error"), 0)
-        for result in self.results:
-            totals[result.verdict] += 1
         return {
             "check": self.name,
             "exitCode": self.exit_code,
             "seconds": self.seconds,
             "engine": self.engine,
-            "totals": totals,
+            "totals": self.totals,
             "pairs": [asdict(result) for result in self.results],
         }
 
@@ -237,19 +235,18 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
     try:
         with tempfile.TemporaryDirectory(dir=_folder(pair)) as folder:
             events = Path(folder, "events.jsonl")
-            stats = _compare(pair, engine, tracker, events)
-            facts = _judged(pair, stats)
-            facts["samples"] = _samples(events)
+            job = TableDiffJob(pair.old, pair.new, pair.options, engine.memory, engine.master, tracker)
+            with open(events, "wb", buffering=1 << 20) as out:
+                stats = find_engine(engine.choose(job))(job, out.write)
+            facts = {**_judged(pair, stats), "samples": _samples(events)}
             if pair.events is not None:
                 replace_file(events, pair.events)
                 facts["events"] = str(pair.events)
     except Cancelled:
         raise
-    except DriftlineError as error:
-        return result("error", problem=error.message, code=error.code)
-    except OSError as error:
-        explained = explain_os_error(error, error.filename or pair.name)
-        return result("error", problem=explained.message, code=explained.code)
+    except (DriftlineError, OSError) as error:
+        told = explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
+        return result("error", problem=told.message, code=told.code)
     return result(**facts)
 
 
@@ -266,26 +263,17 @@ def _folder(pair: Pair) -> Path | None:
     return pair.events.parent
 
 
-def _compare(pair: Pair, engine: RunEngine, tracker: Tracker, events: Path) -> Stats:
-    job = TableDiffJob(pair.old, pair.new, pair.options, engine.memory, engine.master, tracker)
-    with open(events, "wb", buffering=1 << 20) as out:
-        return find_engine(engine.choose(job))(job, out.write)
-
-
 def _judged(pair: Pair, stats: Stats) -> JsonObject:
     exceeded = stats.exceeded(pair.fail_if)
     if not pair.fail_if and stats.any_difference:
         exceeded = [_ANY]
     warnings = stats.exceeded(pair.warn_if)
-    verdict = "failed" if exceeded else "warned" if warnings else "passed"
-    counts = stats.counts_for((*pair.fail_if, *pair.warn_if))
-    columns = {name: count for name, count in stats.columns.items() if count}
     return {
-        "verdict": verdict,
-        "counts": counts,
+        "verdict": "failed" if exceeded else "warned" if warnings else "passed",
+        "counts": stats.counts_for((*pair.fail_if, *pair.warn_if)),
         "exceeded": tuple(exceeded),
         "warnings": tuple(warnings),
-        "columns": columns,
+        "columns": {name: count for name, count in stats.columns.items() if count},
     }
 
 
@@ -304,11 +292,8 @@ def check_json(report: CheckReport) -> bytes:
 
 def check_junit(report: CheckReport) -> bytes:
     """A test suite with a case for each pair: exceeded limits are failures, pairs that could not be compared errors."""
-    failures = sum(result.verdict == "failed" for result in report.results)
-    errors = sum(result.verdict == "error" for result in report.results)
-    head = _attributes(
-        name=report.name, tests=len(report.results), failures=failures, errors=errors, time=f"{report.seconds:.3f}"
-    )
+    totals = {"failures": report.totals["failed"], "errors": report.totals["error"]}
+    head = _attributes(name=report.name, tests=len(report.results), **totals, time=f"{report.seconds:.3f}")
     cases = "".join(_case(report.name, result) for result in report.results)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite{head}>\n{cases}</testsuite>\n'.encode()
 
@@ -321,18 +306,12 @@ def _case(suite: str, result: PairResult) -> str:
     elif result.verdict == "failed":
         inside = f"<failure{_attributes(type='limit', message='; '.join(result.exceeded))}/>"
     if result.warnings:
-        inside += f"<system-out>{_text('; '.join(result.warnings))}</system-out>"
+        inside += f"<system-out>{escape(_plain('; '.join(result.warnings)))}</system-out>"
     return f"<testcase{head}>{inside}</testcase>\n"
 
 
 def _attributes(**values: Any) -> str:
     return "".join(f" {name}={quoteattr(_plain(str(value)))}" for name, value in values.items())
-
-
-def _text(words: str) -> str:
-    from xml.sax.saxutils import escape
-
-    return escape(_plain(words))
 
 
 def _plain(words: str) -> str:
@@ -342,5 +321,4 @@ def _plain(words: str) -> str:
 
 def check_html(report: CheckReport) -> bytes:
     """One self-contained page."""
-    totals = report.to_dict()["totals"]
-    return b"".join(page_bytes("check.html", report=report, totals=totals))
+    return b"".join(page_bytes("check.html", report=report, totals=report.totals))

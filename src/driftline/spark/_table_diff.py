@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -54,7 +54,7 @@ from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
 from driftline.tables import Profile, Stats, TableDiffJob, diff_to_table, event_line, kernels
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Layouts = tuple[SplitSide, SplitSide]
 
@@ -100,19 +100,19 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
             if job.parts is not None and all(is_in(part, job.parts.folder) for part in parts):
                 job.parts.adopt(part.in_folder() for part in in_order(parts))
             else:
+
+                def deliver(data: bytes | memoryview) -> None:
+                    write(data)
+                    job.tracker.advance(len(data))
+
                 with job.tracker.phase("write", total=sum(part.size for part in parts)):
-                    join_parts(parts, partial(_write_with_progress, write, job))
+                    join_parts(parts, deliver)
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
                 write(event_line(kernels.column_stats_event(compared, done.stats, changes)))
             write(kernels.stats_line(done.stats))
     profile = kernels.joined_profile(done.findings.profiles(), compared, done.stats)
     return replace(done.stats, columns=kernels.changes_by_column(compared, changes), profile=profile)
-
-
-def _write_with_progress(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
-    write(data)
-    job.tracker.advance(len(data))
 
 
 @contextmanager
@@ -144,17 +144,15 @@ class Done:
     stats: Stats
 
 
+@dataclass(frozen=True, eq=False)
 class SparkRun:
     """One run: the job, the session, a workspace, sizes, and temporary storage."""
 
-    def __init__(
-        self, job: TableDiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan, scratch: Location | None
-    ) -> None:
-        self.job = job
-        self.spark = spark
-        self.workspace = workspace
-        self.sizes = sizes
-        self.scratch = scratch
+    job: TableDiffJob
+    spark: SparkSession
+    workspace: Workspace
+    sizes: SparkPlan
+    scratch: Location | None
 
     def diff(self, a: Source, b: Source, early: Future[Layouts | None] | None) -> Done:
         """Find the events, or raise the first error in the specified order."""
@@ -164,7 +162,8 @@ class SparkRun:
             if done is not None:
                 return done
             # Only the strict parser may decide about some file; A's errors come before B's.
-            a, b = self._make_sound(a, b)
+            make_sound = partial(_make_side_sound, place=self.scratch)
+            a, b = self._pool("read exactly").map(make_sound, (a, b), ("A", "B"))
             layouts = self._lay_out(a, b)
             assert layouts is not None, "a rewritten file has a plain header"
 
@@ -186,11 +185,6 @@ class SparkRun:
         side_a, side_b = self._pool("copy").map(copy, (a, b), ("A", "B"))
         return side_a, side_b
 
-    def _make_sound(self, a: Source, b: Source) -> tuple[Source, Source]:
-        make_sound = partial(_make_side_sound, place=self.scratch)
-        a, b = self._pool("read exactly").map(make_sound, (a, b), ("A", "B"))
-        return a, b
-
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
         """The events, or None if some split needs the strict parser."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
@@ -202,15 +196,10 @@ class SparkRun:
                 raise
             return None
         plan = kernels.DiffPlan(self.job.options, compared, kernels.new_seeds(), buckets, profile=self.job.profile)
-        positional = plan.options.has_row_numbers
-        tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
-        return self._conclude(tasks, a, b)
-
-    def _plan_by_cells(
-        self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]
-    ) -> TaskPlan:
+        if plan.options.has_row_numbers:
+            return self._conclude(self._plan_positions(plan, a, b), a, b)
         bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
-        return self._task_plan(plan, splits, bounds)
+        return self._conclude(self._task_plan(plan, _sided(a, b), bounds), a, b)
 
     def _plan_positions(self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
         """Rows are matched by their numbers, so the rows of all splits are counted first."""
@@ -234,20 +223,24 @@ class SparkRun:
         side_a, side_b = findings.side("A", a), findings.side("B", b)
         if not (side_a.sound and side_b.sound):
             return None
-        if findings.collided:
+        if any(bucket.collided for bucket in findings.buckets):  # two different keys had the same hash
             return self._conclude(replace(tasks, table=replace(tasks.table, seeds=kernels.new_seeds())), a, b)
         duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
         kernels.raise_first_error([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
         kernels.check_unchanged([*a.splits, *b.splits])
-        return Done(tasks.table, findings, findings.stats(tasks.table, side_a, side_b))
+        stats = kernels.total_stats((bucket.stats for bucket in findings.buckets), tasks.table, side_a, side_b)
+        return Done(tasks.table, findings, stats)
 
     def _run_tasks(self, tasks: TaskPlan) -> Findings:
         frame, count = _task_graph(self.spark, tasks)
         spool = self.workspace.new_file("events")
-        if tasks.parts is None:
-            return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(_stream(frame), spool))
-        return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(frame.collect(), spool))
+
+        def work() -> Findings:
+            is_stream = tasks.parts is None
+            return gather(frame.toLocalIterator(prefetchPartitions=True) if is_stream else frame.collect(), spool)
+
+        return watched(self.spark, self.job.tracker, "diff", count, work)
 
     def _parts_place(self) -> Location | None:
         """Where tasks write event lines: the output itself where they see it, else the temporary storage."""
@@ -278,15 +271,9 @@ def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     return frame, 2 * groups + buckets + ranges
 
 
-def _stream(frame: DataFrame) -> Iterator[Row]:
-    return frame.toLocalIterator(prefetchPartitions=True)
-
-
 def _sided(a: SplitSide, b: SplitSide) -> tuple[SidedSplit, ...]:
-    return (
-        *(SidedSplit("A", number, split) for number, split in enumerate(a.splits)),
-        *(SidedSplit("B", number, split) for number, split in enumerate(b.splits)),
-    )
+    sides: tuple[tuple[kernels.Side, SplitSide], ...] = (("A", a), ("B", b))
+    return tuple(SidedSplit(name, number, split) for name, side in sides for number, split in enumerate(side.splits))
 
 
 def _numbered(splits: Sequence[SidedSplit], counts: Sequence[Counted], side: SplitSide) -> Iterator[SidedSplit]:
@@ -397,10 +384,6 @@ class Findings:
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
-    def stats(self, plan: kernels.DiffPlan, a: kernels.HashedSide, b: kernels.HashedSide) -> Stats:
-        """The counts of all buckets together."""
-        return kernels.total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
-
     def column_changes(self, compared: kernels.Comparison) -> dict[str, int]:
         """How often each compared column changed."""
         totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
@@ -410,11 +393,6 @@ class Findings:
         """The kinds of change, range after range."""
         for number in sorted(self.kinds):
             yield from self.kinds[number]
-
-    @property
-    def collided(self) -> bool:
-        """Whether two different keys had the same hash."""
-        return any(bucket.collided for bucket in self.buckets)
 
     def raise_error(self) -> None:
         """Raise the first error of a task, by side and split."""
@@ -444,23 +422,16 @@ class Findings:
 def gather(rows: Iterable[Any], spool: Path) -> Findings:
     """Collect what the last tasks send; event lines, if any, are appended to the file `spool`."""
     findings = Findings()
-    stream: BinaryIO | None = None
-    try:
+    with ExitStack() as stack:
+        stream: BinaryIO | None = None
         for row in rows:
             if row["kind"] == FACT:
-                findings.note(_unpickled(row["blob"]), row["side"], row["number"])
+                findings.note(pickle.loads(row["blob"]), row["side"], row["number"])  # noqa: S301 - made by our own tasks
             elif row["kind"] == PART:
-                findings.parts.append(_unpickled(row["blob"]))
+                findings.parts.append(pickle.loads(row["blob"]))  # noqa: S301
             else:
                 with io_errors(spool):
-                    stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
+                    stream = stream or stack.enter_context(open(spool, "wb"))
                     findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
                     stream.write(row["blob"])
-    finally:
-        if stream is not None:
-            stream.close()
     return findings
-
-
-def _unpickled(blob: bytes | bytearray) -> Any:
-    return pickle.loads(blob)  # noqa: S301 - made by our own tasks

@@ -145,10 +145,12 @@ def _read_run(path: Location) -> JsonObject:
     try:
         return _opened(content)
     except ValueError as error:
+        is_old = isinstance(error, _UnsealedError)
+        what = "was written by an older version" if is_old else "is damaged"
         raise PipelineError(
-            f"the record of the run {path.stem} is damaged: remove runs/{path.name} in the state directory to see the "
+            f"the record of the run {path.stem} {what}: remove runs/{path.name} in the state directory to see the "
             "run before it, or run the pipeline again",
-            code="damaged_record",
+            code="old_record" if is_old else "damaged_record",
             path=path.name,
         ) from error
 
@@ -183,9 +185,15 @@ def _sealed(data: JsonObject) -> bytes:
 def _opened(content: bytes) -> JsonObject:
     """A record as it was sealed; `ValueError` says that it is not."""
     data = json.loads(content)
+    if isinstance(data, dict) and "seal" not in data and {"run_id", "stages", "versions"} <= data.keys():
+        raise _UnsealedError("there is no seal")
     if not isinstance(data, dict) or data.pop("seal", None) != _seal(data):
         raise ValueError("the seal is broken")
     return data
+
+
+class _UnsealedError(ValueError):
+    """A record that is whole but from a time before records were sealed."""
 
 
 def _seal(data: JsonObject) -> str:
