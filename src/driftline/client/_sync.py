@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.client._http import FeedReader, GatewayClient
 from driftline.deltas import RowDelta
-from driftline.errors import DriftlineError, GatewayError, OptionError
+from driftline.errors import GatewayError, OptionError
 
 if TYPE_CHECKING:
     from driftline.client._store import Change, Store
@@ -198,15 +198,17 @@ class Follower:
         loop = asyncio.get_running_loop()
         found: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
 
-        def run() -> None:
+        def tell(what: Change | BaseException | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                try:
-                    for change in self:
-                        loop.call_soon_threadsafe(found.put_nowait, change)
-                except DriftlineError as error:
-                    loop.call_soon_threadsafe(found.put_nowait, error)
-                else:
-                    loop.call_soon_threadsafe(found.put_nowait, None)
+                loop.call_soon_threadsafe(found.put_nowait, what)
+
+        def run() -> None:
+            try:
+                for change in self:
+                    tell(change)
+                tell(None)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the changes are awaited
+                tell(error)
 
         threading.Thread(target=run, name="follow", daemon=True).start()
         try:
