@@ -83,14 +83,14 @@ def database_pair(tmp_path, seed, odd):
     with connection:
         for name in r.sample(NAMES, r.randint(1, 3)):
             connection.execute(definition(r, name, odd))
-        for table in stored_tables(connection):
+        for table in stored_tables(connection).values():
             work(r, connection, table, odd, r.choice([0, 5, 40, 250]), only_inserts=True)
     connection.execute("VACUUM INTO ?", (str(new),))
     connection.close()
     connection = apsw.Connection(str(new))
     connection.execute("PRAGMA synchronous = OFF")
     with connection:
-        for table in stored_tables(connection):
+        for table in stored_tables(connection).values():
             work(r, connection, table, odd, r.choice([0, 3, 30, 160]))
     connection.close()
     return old, new
@@ -99,7 +99,7 @@ def database_pair(tmp_path, seed, odd):
 def content(path):
     connection = apsw.Connection(str(path))
     found = {}
-    for table in stored_tables(connection):
+    for table in stored_tables(connection).values():
         names = (["rowid"] if table.is_keyed_by_rowid else []) + [f'"{column.name}"' for column in table.columns]
         query = f'SELECT {", ".join(f"typeof({name}), quote({name})" for name in names)} FROM "{table.name}"'
         # 0.0 and -0.0 are no change.
@@ -112,7 +112,7 @@ def sqlite_diff(old, new):
     connection = apsw.Connection(str(new))
     connection.execute("ATTACH ? AS old_version", (str(old),))
     session = apsw.Session(connection, "main")
-    for table in stored_tables(connection):
+    for table in stored_tables(connection).values():
         session.attach(table.name)
         session.diff("old_version", table.name)
     return session.changeset(), session.patchset()

@@ -353,7 +353,7 @@ def _fit_file(
 ) -> _Fit:
     """What of a file is to be applied; everything that does not fit is reported in one error."""
     names = {folded(section.table.name) for section in found.sections}
-    stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
+    stored = stored_tables(connection, names=names)
     fit = _Fit()
     misfits: list[_Misfit] = []
     for section in found.sections:

@@ -14,19 +14,25 @@ from typing import Any
 import apsw
 
 from driftline.changesets._apply import Conflict, apply
-from driftline.changesets._format.database import StoredTable, connect, explained, savepoint, stored_tables
+from driftline.changesets._format.database import (
+    StoredTable,
+    connect,
+    copied,
+    encoding_of,
+    explained,
+    register_any,
+    stored_tables,
+)
 from driftline.changesets._format.encoding import folded, quoted
 from driftline.changesets._format.show import sql_literal, text_lines
-from driftline.changesets._make.databases import DatabaseDiff, diff, opened_sides, register_any
-from driftline.changesets._make.schema_plan import SchemaObject, plan_schema, schema_objects
+from driftline.changesets._make.databases import DatabaseDiff, diff, opened_sides
+from driftline.changesets._make.schema_plan import Schema, SchemaObject, plan_schema
+from driftline.changesets._make.script import PRAGMAS
 from driftline.changesets._make.table_diff import TablePair, stored_rows
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
-Schema = Mapping[tuple[str, str], SchemaObject]
-
 _SIDES = ("base.db", "ours.db", "theirs.db")
-_PRAGMAS = ("user_version", "application_id")
 
 
 def is_empty(path: str) -> bool:
@@ -61,10 +67,9 @@ def _both_sides(*paths: str) -> Iterator[list[str]]:
 
 def _without_rows(model: str, path: Path) -> str:
     with connect(model) as source, explained(model):
-        (encoding,) = next(source.execute("PRAGMA encoding"))
-        virtual = {table.name for table in stored_tables(source) if table.kind != "table"}
+        virtual = {table.name for table in stored_tables(source).values() if table.kind != "table"}
         made = apsw.Connection(str(path))
-        made.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA user_version = 0")
+        made.execute(f"PRAGMA encoding = '{encoding_of(source)}'; PRAGMA user_version = 0")
         objects = source.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
         for name, text in objects:
             if name not in virtual and not str(name).startswith("sqlite_"):
@@ -78,20 +83,15 @@ def dump_lines(path: str) -> Iterator[str]:
     if is_empty(path):
         return
     with connect(path) as connection, explained(path):
-        tables = {table.name: table for table in stored_tables(connection)}
+        tables = stored_tables(connection)
         query = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type <> 'table', type, name"
         found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         for kind, name, text in found:
             yield f"{text};"
-            if kind == "table" and tables[name].kind != "virtual":
-                yield from _insert_lines(connection, tables[name])
-
-
-def _insert_lines(connection: apsw.Connection, table: StoredTable) -> Iterator[str]:
-    names = ", ".join(quoted(column.name) for column in table.columns)
-    (encoding,) = next(connection.execute("PRAGMA encoding"))
-    for row in stored_rows(connection, table, "1", encoding):
-        yield f"INSERT INTO {quoted(table.name)} ({names}) VALUES ({', '.join(map(sql_literal, row))});"  # noqa: S608
+            if kind == "table" and (table := tables[folded(name)]).kind != "virtual":
+                names = ", ".join(quoted(column.name) for column in table.columns)
+                for row in stored_rows(connection, table, "1", encoding_of(connection)):
+                    yield f"INSERT INTO {quoted(name)} ({names}) VALUES ({', '.join(map(sql_literal, row))});"  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
         try:
             copies = [_copied(path, os.path.join(scratch, name)) for path, name in zip(paths, _SIDES, strict=True)]
             problems = _merge_schemas(copies, os.path.join(scratch, "schema.db"))
-            pragmas = {name: [_pragma(path, name) for path in paths] for name in _PRAGMAS}
+            pragmas = {name: [_pragma(path, name) for path in paths] for name in PRAGMAS}
             for name, (before, mine, new) in pragmas.items():
                 if new not in (before, mine) and mine != before:
                     problems.append(f"PRAGMA {name}: ours changed it from {before} to {mine}, theirs to {new}")
@@ -136,10 +136,7 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
 
 def _copied(path: str, copy: str) -> str:
     with connect(path) as source, explained(path):
-        made = apsw.Connection(copy)
-        with made.backup("main", source, "main") as backup:
-            backup.step()
-        made.close()
+        copied(source, copy).close()
     return copy
 
 
@@ -162,7 +159,7 @@ def _pragma(path: str, name: str) -> int:
 def _merge_schemas(paths: list[str], target: str) -> list[str]:
     """Give base, ours and theirs one schema, that of all changes of definitions; why it cannot be, otherwise."""
     schemas = [_schema(path) for path in paths]
-    base, ours, theirs = (objects for objects, _ in schemas)
+    base, ours, theirs = (schema.objects for schema in schemas)
     merged: dict[tuple[str, str], SchemaObject] = {}
     problems = []
     for key in dict.fromkeys([*ours, *theirs, *base]):
@@ -176,10 +173,11 @@ def _merge_schemas(paths: list[str], target: str) -> list[str]:
             continue
         if chosen is not None:
             merged[key] = chosen
-    if problems or all(_is_schema(objects, merged) for objects in (base, ours, theirs)):
+    sides = (base, ours, theirs)
+    if problems or all(s.keys() == merged.keys() and all(_same(s[key], merged[key]) for key in s) for s in sides):
         return problems
     _create(target, merged.values())
-    for name, table in schemas[0][1].items():
+    for name, table in schemas[0].tables.items():
         key = ("table", name)
         if (
             table.kind == "table"
@@ -199,10 +197,10 @@ def _fits_changed_rows(
     paths: list[str], table: StoredTable, before: SchemaObject, mine: SchemaObject | None, target: str
 ) -> bool:
     """Whether a definition that changed keeps the rows that the side with the old definition changed."""
-    if _same(before, _schema(target)[0].get(before.key)):
+    if _same(before, _schema(target).objects.get(before.key)):
         return True
     stayed = paths[1] if _same(before, mine) else paths[2]
-    if _same(before, _schema(stayed)[0].get(before.key)):
+    if _same(before, _schema(stayed).objects.get(before.key)):
         return not _rows_differ(paths[0], stayed, table) or all(
             _keeps_rows(p, table, target) for p in (paths[0], stayed)
         )
@@ -213,14 +211,9 @@ def _same(one: SchemaObject | None, other: SchemaObject | None) -> bool:
     return one is other or (one is not None and one.same(other))
 
 
-def _is_schema(objects: Schema, merged: Schema) -> bool:
-    return objects.keys() == merged.keys() and all(_same(item, merged[key]) for key, item in objects.items())
-
-
-def _schema(path: str) -> tuple[Schema, dict[str, StoredTable]]:
+def _schema(path: str) -> Schema:
     with connect(path) as connection, explained(path):
-        tables = {folded(table.name): table for table in stored_tables(connection)}
-        return schema_objects(connection, tables), tables
+        return Schema.of(connection)
 
 
 def _create(path: str, objects: Iterable[SchemaObject]) -> None:
@@ -255,17 +248,7 @@ def _keeps_rows(path: str, table: StoredTable, target: str) -> bool:
 
 def _migrate(path: str, target: str) -> None:
     """Give a database the schema of another one, with the rows that fit it."""
-    (objects, tables), (wanted, wanted_tables) = _schema(path), _schema(target)
-    plan = plan_schema(objects, wanted, tables, wanted_tables, lambda _: True)
-    triggers = [[item for item in side.values() if item.kind == "trigger"] for side in (objects, wanted)]
+    old, new = _schema(path), _schema(target)
+    plan = plan_schema(old, new, lambda _: True)
     with connect(path, write=True) as connection, explained(path):
-        connection.execute("PRAGMA legacy_alter_table = ON; PRAGMA foreign_keys = OFF")
-        with savepoint(connection):
-            for statement in (
-                *(item.drop for item in triggers[0]),
-                *plan.drop_views,
-                *plan.before,
-                *plan.after,
-                *(item.statement for item in triggers[1]),
-            ):
-                connection.execute(statement)
+        plan.run(connection, [item.drop for item in old.triggers()], [item.statement for item in new.triggers()])

@@ -1,20 +1,27 @@
-"""SQLite databases: connections that wait for locks, errors in one line, and the tables as SQLite describes them."""
+"""SQLite databases: connections that wait for locks, errors in one line, and the tables as SQLite describes them.
+
+>>> tokens("CREATE TABLE t (a INT, -- the key\\n b)") == tokens("create table T(a int,b)")
+True
+>>> definition = TableDefinition.read('CREATE TABLE "t"(a INT, b AS (a + 1), PRIMARY KEY (a))')
+>>> [column.name for column in definition.columns], definition.columns[1].generated
+(['a', 'b'], ('a', '+', '1'))
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
-from driftline.changesets._format.ddl import TableDefinition, scan, tokens
 from driftline.changesets._format.encoding import UNDEFINED, Field, folded, quoted
 from driftline.changesets._format.table import Column, Table, affinity_of, apply_affinity
 from driftline.core import StrPath, explain_os_error
@@ -39,6 +46,16 @@ _CREATING = {
     apsw.SQLITE_TRANSACTION,
     apsw.SQLITE_REINDEX,
 }
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?P<string>[xX]?'(?:[^']|'')*')
+    |(?P<name>"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])
+    |(?P<number>(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F]+)
+    |(?P<word>[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*)
+    |(?P<sign>->>|->|\|\||<<|>>|<=|>=|==|!=|<>|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_TABLE_CONSTRAINTS = {"constraint", "primary", "unique", "check", "foreign"}
 
 
 @contextmanager
@@ -144,6 +161,24 @@ def _way_out(connection: apsw.Connection, statement: str) -> str:
         return REGISTER
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, had)
+
+
+def register_any(connection: apsw.Connection, name: str) -> None:
+    """Let tables of another program's collation be read; no comparison goes by it (`TablePair.of`)."""
+    connection.create_collation(name, lambda a, b: (a > b) - (a < b))
+
+
+def encoding_of(connection: apsw.Connection) -> str:
+    """The encoding of a database's texts."""
+    return str(connection.pragma("encoding"))
+
+
+def copied(source: apsw.Connection, path: StrPath) -> apsw.Connection:
+    """A connection to a new file with all that a database holds."""
+    copy = apsw.Connection(os.fspath(path))
+    with copy.backup("main", source, "main") as backup:
+        backup.step()
+    return copy
 
 
 @contextmanager
@@ -288,7 +323,7 @@ def table_from_sql(text: str) -> Table:
 
 def tables_from_sql(text: str) -> list[Table]:
     """The tables that `CREATE TABLE` statements make; no other statement is run."""
-    return [stored.table for stored in stored_tables(database_from_sql(text)) if _is_usable(stored)]
+    return tables_from_database(database_from_sql(text))
 
 
 def database_from_sql(text: str) -> apsw.Connection:
@@ -316,7 +351,7 @@ def table_from_database(database: Database, name: str, *, schema: str = "main") 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:
     """All tables that changes can be about, in the order of their creation."""
     with connect(database) as connection, explained("the database"):
-        return [stored.table for stored in stored_tables(connection, schema=schema) if _is_usable(stored)]
+        return [stored.table for stored in stored_tables(connection, schema=schema).values() if _is_usable(stored)]
 
 
 def _is_usable(stored: StoredTable) -> bool:
@@ -326,8 +361,8 @@ def _is_usable(stored: StoredTable) -> bool:
 
 def stored_tables(
     connection: apsw.Connection, *, schema: str = "main", names: Collection[str] | None = None
-) -> list[StoredTable]:
-    """All tables of a database, SQLite's own and virtual ones too, in the order of their creation.
+) -> dict[str, StoredTable]:
+    """All tables of a database by folded name, SQLite's own and virtual ones too, in the order of their creation.
 
     `names` are the folded names of those to describe; a file of a few changes need not wait for a large schema.
     """
@@ -336,8 +371,8 @@ def stored_tables(
         "JOIN pragma_table_list AS l ON l.name = s.name AND l.schema = ? WHERE s.type = 'table' ORDER BY s.rowid"
     )
     found: list[tuple[Any, ...]] = connection.execute(query, (schema,)).fetchall()
-    wanted = [row for row in found if names is None or folded(row[0]) in names]
-    return [_read_table(connection, schema, *row) for row in wanted]
+    wanted = {folded(row[0]): row for row in found if names is None or folded(row[0]) in names}
+    return {name: _read_table(connection, schema, *row) for name, row in wanted.items()}
 
 
 def _read_table(
@@ -417,3 +452,128 @@ def _default_value(text: str | None) -> Field:
         return next(connection.execute(f"SELECT {text}"))[0]  # type: ignore[no-any-return]
     except apsw.Error:
         return UNDEFINED
+
+
+# The text of CREATE statements in tokens, so that two definitions compare whatever their blanks and comments.
+
+
+class Token(NamedTuple):
+    """A piece of SQL text that is neither blank nor comment."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """A word in small letters, as SQL compares it; other tokens have none."""
+        return folded(self.text) if self.kind == "word" else ""
+
+    @property
+    def name(self) -> str:
+        """What the token names, without its quotes."""
+        if self.kind not in ("name", "string"):
+            return self.text
+        quote = self.text[-1]
+        return self.text[1:-1] if quote == "]" else self.text[1:-1].replace(quote * 2, quote)
+
+
+def scan(text: str) -> list[Token]:
+    """The tokens of an SQL text, in order."""
+    found = _TOKEN.finditer(text)
+    return [Token(str(m.lastgroup), m.group(), m.start(), m.end()) for m in found if m.lastgroup != "blank"]
+
+
+def tokens(text: str) -> tuple[str, ...]:
+    """The tokens of a text as they compare for SQL: words in small letters, everything else as it is."""
+    return tuple(token.word or token.text for token in scan(text))
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column of a CREATE TABLE statement: its tokens and its text."""
+
+    parts: tuple[Token, ...]
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The column's name, without quotes."""
+        return self.parts[0].name
+
+    @cached_property
+    def generated(self) -> tuple[str, ...]:
+        """The tokens of the expression that makes the values; empty for a column that is stored."""
+        for index, (depth, token) in enumerate(_with_depth(self.parts)):
+            if not depth and token.word == "as":
+                body = _inside(self.parts[index + 1 :])
+                return tuple(part.word or part.text for part in body)
+        return ()
+
+    def words(self) -> set[str]:
+        """The words of the definition outside its parentheses: its type and its constraints."""
+        return {token.word for depth, token in _with_depth(self.parts[1:]) if not depth and token.word}
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A CREATE TABLE statement: where its name is, what follows it, and its columns."""
+
+    text: str
+    name: Token
+    body: tuple[Token, ...]  # all tokens after the name
+    columns: tuple[ColumnDefinition, ...]
+
+    @classmethod
+    def read(cls, text: str) -> TableDefinition:
+        """The statement as SQLite stores it; it has been checked by SQLite."""
+        found = scan(text)
+        opening = next(index for index, token in enumerate(found) if token.text == "(")
+        columns = []
+        for parts in _split(_inside(found[opening:])):
+            if not parts or parts[0].word in _TABLE_CONSTRAINTS:
+                break
+            columns.append(ColumnDefinition(tuple(parts), text[parts[0].start : parts[-1].end]))
+        return cls(text, found[opening - 1], tuple(found[opening:]), tuple(columns))
+
+    def renamed(self, name: str) -> str:
+        """The same statement for another name."""
+        return f"CREATE TABLE {quoted(name)} {self.text[self.name.end :].lstrip()}"
+
+    @property
+    def names_itself(self) -> bool:
+        """Whether an expression names a column together with the table: under another name it would not compile."""
+        own = folded(self.name.name)
+        return any(after.text == "." and folded(token.name) == own for token, after in pairwise(self.body))
+
+
+def _with_depth(found: Sequence[Token]) -> Iterator[tuple[int, Token]]:
+    depth = 0
+    for token in found:
+        depth -= token.text == ")"
+        yield depth, token
+        depth += token.text == "("
+
+
+def _inside(found: Sequence[Token]) -> list[Token]:
+    """The tokens between the first parenthesis and the one that closes it."""
+    inside = []
+    for depth, token in _with_depth(found):
+        if not depth and token.text == ")":
+            break
+        if depth:
+            inside.append(token)
+    return inside
+
+
+def _split(found: Sequence[Token]) -> Iterator[list[Token]]:
+    """The parts between commas that are in no further parentheses."""
+    part: list[Token] = []
+    for depth, token in _with_depth(found):
+        if not depth and token.text == ",":
+            yield part
+            part = []
+        else:
+            part.append(token)
+    yield part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, repeat
@@ -24,8 +24,10 @@ from driftline.changesets._format.database import (
     STAT1,
     StoredTable,
     connect,
+    encoding_of,
     explained,
     file_uri,
+    register_any,
     shape_differences,
     stored_tables,
 )
@@ -87,6 +89,14 @@ class DiffFindings:
     statements: int = 0  # of a script, beside those that change rows
     tables: list[Table] = field(default_factory=list)
     names: list[str] = field(default_factory=list)  # of the tables that change
+
+    def problem(self, code: str, table: StoredTable, text: str) -> None:
+        """Add a problem of a table."""
+        self.problems.append(Problem(code, table.name, text))
+
+    def note(self, code: str, name: str, text: str) -> None:
+        """Add a note."""
+        self.notes.append(Note(code, name, text))
 
 
 @dataclass(slots=True)
@@ -170,6 +180,15 @@ class DiffSettings:
     allow_incomplete: bool = False
     patchset: bool = False
 
+    def selection(self, known: Collection[str]) -> Callable[[str], bool]:
+        """Which tables take part, by name; `known` are the folded names that a database has, others are refused."""
+        tables, skip = ([g] if isinstance(g, str) else list(g or ()) for g in (self.tables, self.skip))
+        for name in (*tables, *skip):
+            if folded(name) not in known:
+                raise ChangesetError(f'no database has a table "{name}"', code="unknown_table")
+        wanted, left_out = (set(map(folded, names)) for names in (tables, skip))
+        return lambda name: folded(name) not in left_out and (self.tables is None or folded(name) in wanted)
+
 
 def diff(
     old: StrPath,
@@ -207,18 +226,6 @@ def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) 
         while block := sections.read(_COPY_BYTES):
             write_all(out, block)
     return found
-
-
-def named(tables: Iterable[str]) -> list[str]:
-    """Names of tables; a single text is one name."""
-    return [tables] if isinstance(tables, str) else list(tables)
-
-
-def check_names(settings: DiffSettings, known: Collection[str]) -> None:
-    """Refuse names that no database has; `known` are folded."""
-    for name in (*named(settings.tables or ()), *named(settings.skip)):
-        if folded(name) not in known:
-            raise ChangesetError(f'no database has a table "{name}"', code="unknown_table")
 
 
 def incomplete(found: DiffFindings) -> ChangesetError:
@@ -267,18 +274,17 @@ def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
         old_connection = stack.enter_context(connect(old))
         connection = stack.enter_context(connect(new))
         stack.enter_context(_explained_apart(old, new))
-        encoding = _encoding(connection)
-        olds = {folded(table.name): table for table in stored_tables(old_connection)}
+        encoding = encoding_of(connection)
+        olds = stored_tables(old_connection)
         source: StrPath = old
-        if _encoding(old_connection) != encoding and olds:
+        if encoding_of(old_connection) != encoding and olds:
             # Databases of different encodings cannot be attached to one connection.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = recoded(old_connection, olds.values(), folder / "old.db", encoding)
         connection.collation_needed(register_any)
         connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
         connection.execute("BEGIN")
-        news = {folded(table.name): table for table in stored_tables(connection)}
-        yield Sides(connection, encoding, news, olds)
+        yield Sides(connection, encoding, stored_tables(connection), olds)
 
 
 def shadows_differ(sides: Sides, table: StoredTable) -> bool:
@@ -287,16 +293,6 @@ def shadows_differ(sides: Sides, table: StoredTable) -> bool:
     shadows = [side for name, side in sides.new.items() if side.kind == "shadow" and name.startswith(prefix)]
     pairs = ((shadow, sides.old.get(folded(shadow.name))) for shadow in shadows)
     return any(old is None or TablePair(sides.connection, new, old).contents_differ() for new, old in pairs)
-
-
-def register_any(connection: apsw.Connection, name: str) -> None:
-    """Let tables of another program's collation be read; no comparison goes by it (`TablePair.of`)."""
-    connection.create_collation(name, lambda a, b: (a > b) - (a < b))
-
-
-def _encoding(connection: apsw.Connection) -> str:
-    (encoding,) = next(connection.execute("PRAGMA encoding"))
-    return str(encoding)
 
 
 class _Comparison:
@@ -310,16 +306,11 @@ class _Comparison:
 
     def run(self) -> None:
         """Compare all tables, or those that are wanted, except those to skip."""
-        wanted = None if self._settings.tables is None else named(self._settings.tables)
-        skip = named(self._settings.skip)
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
-        check_names(self._settings, known)
-        names = None if wanted is None else set(map(folded, wanted))
-        left_out = set(map(folded, skip))
-        for name in known:
-            if name not in left_out and (names is None or name in names):
-                self._compare(name, by_name=names is not None)
-        if wanted is None:
+        is_whole = self._settings.tables is None
+        for name in filter(self._settings.selection(known), known):
+            self._compare(name, by_name=not is_whole)
+        if is_whole:
             self._note_schema()
 
     def _compare(self, name: str, *, by_name: bool) -> None:
@@ -330,31 +321,35 @@ class _Comparison:
             self._note_internal(new, old)
         elif new is None or old is None:
             side = "old" if new is None else "new"
-            self._problem(f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables")
+            self._found.problem(
+                f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables"
+            )
         elif "virtual" in (new.kind, old.kind):
             if new.kind != old.kind or new.ddl != old.ddl or shadows_differ(self._sides, new):
-                self._note("virtual_table", new, "a virtual table that differs; --format sql goes by its content")
+                self._found.note(
+                    "virtual_table", new.name, "a virtual table that differs; --format sql goes by its content"
+                )
         elif differences := shape_differences(old, new):
-            self._problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
+            self._found.problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
             if new.ddl != old.ddl:
-                self._found.notes.append(Note("schema", f"table {new.name}", _UNTOUCHED))
+                self._found.note("schema", f"table {new.name}", _UNTOUCHED)
             self._compare_contents(TablePair.of(self._sides.connection, new, old, self._sides.encoding))
 
     def _compare_contents(self, pair: TablePair) -> None:
         if pair.new.kind == "shadow" and not self._settings.shadow:
             if pair.contents_differ():
-                self._problem(
+                self._found.problem(
                     "shadow_table",
                     pair.new,
                     "a virtual table's own; --format sql goes by its content, --shadow by these rows",
                 )
         elif pair.new.hides_rowid:
             if pair.contents_differ():
-                self._problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
+                self._found.problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
         else:
             if pair.null_keys_differ():
-                self._problem("null_key", pair.new, "rows with NULL in their key differ")
+                self._found.problem("null_key", pair.new, "rows with NULL in their key differ")
             self._write_changes(pair)
 
     def _write_changes(self, pair: TablePair) -> None:
@@ -369,14 +364,18 @@ class _Comparison:
         self._found.names.append(pair.new.name)
         self._found.records += sum(counts.values())
         if counts["insert"] and counts["delete"] and (equal := pair.count_equal_keys()):
-            self._note("equal_keys", pair.new, f"{equal} keys that SQL calls equal became DELETE and INSERT")
+            self._found.note("equal_keys", pair.new.name, f"{equal} keys that SQL calls equal became DELETE and INSERT")
         if pair.new.is_keyed_by_rowid:
-            self._note("rowid", pair.new, "no primary key: rows are told apart by their rowid")
+            self._found.note("rowid", pair.new.name, "no primary key: rows are told apart by their rowid")
         if names := pair.new.foreign_collations or pair.old.foreign_collations:
-            self._note("unknown_collation", pair.new, f"to apply it, SQLite needs {', '.join(names)}. {REGISTER}")
+            self._found.note(
+                "unknown_collation", pair.new.name, f"to apply it, SQLite needs {', '.join(names)}. {REGISTER}"
+            )
         if pair.width > MAX_APPLIED_COLUMNS:
-            self._note(
-                "too_wide", pair.new, f"{pair.width} columns, of which SQLite applies at most {MAX_APPLIED_COLUMNS}"
+            self._found.note(
+                "too_wide",
+                pair.new.name,
+                f"{pair.width} columns, of which SQLite applies at most {MAX_APPLIED_COLUMNS}",
             )
 
     def _write_section(self, pair: TablePair) -> dict[str, int]:
@@ -398,23 +397,17 @@ class _Comparison:
         either = new or old
         assert either is not None
         if new is None or old is None or TablePair(self._sides.connection, new, old).contents_differ():
-            self._note("internal_table", either, "differs; SQLite keeps it for itself")
+            self._found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
 
     def _note_schema(self) -> None:
         """Views, indexes and triggers that differ; changes of rows do not touch them."""
         new, old = (self._objects(side) for side in (NEW, OLD))
         for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
-            self._found.notes.append(Note("schema", f"{kind} {name}", _UNTOUCHED))
+            self._found.note("schema", f"{kind} {name}", _UNTOUCHED)
 
     def _objects(self, side: str) -> set[tuple[object, ...]]:
         query = f"SELECT type, name, sql FROM {side}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"  # noqa: S608
         return set(self._sides.connection.execute(query))
-
-    def _problem(self, code: str, table: StoredTable, text: str) -> None:
-        self._found.problems.append(Problem(code, table.name, text))
-
-    def _note(self, code: str, table: StoredTable, text: str) -> None:
-        self._found.notes.append(Note(code, table.name, text))
 
 
 class _Feed:

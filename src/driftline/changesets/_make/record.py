@@ -11,7 +11,7 @@ from typing import IO, Any, Self
 import apsw
 
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.database import connect, explained, file_name, tables_from_database
+from driftline.changesets._format.database import connect, copied, explained, file_name, tables_from_database
 from driftline.changesets._format.encoding import folded
 from driftline.changesets._make.databases import DiffFindings, DiffSettings, diff_to
 from driftline.core import StrPath, explain_os_error
@@ -115,10 +115,7 @@ def record(
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "before.db"
         with connect(database) as connection, explained(str(database)):
-            copy = apsw.Connection(str(before))
-            with copy.backup("main", connection, "main") as backup:
-                backup.step()
-            copy.close()
+            copied(connection, before).close()
         try:
             code = subprocess.run(list(command), check=False).returncode
         except OSError as error:

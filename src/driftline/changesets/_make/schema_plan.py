@@ -6,14 +6,22 @@ tells on an empty copy; otherwise it is rebuilt by the procedure of sqlite.org/l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import apsw
 
-from driftline.changesets._format.database import ROWID, StoredTable
-from driftline.changesets._format.ddl import ColumnDefinition, TableDefinition, scan
+from driftline.changesets._format.database import (
+    ROWID,
+    ColumnDefinition,
+    StoredTable,
+    TableDefinition,
+    register_any,
+    savepoint,
+    scan,
+    stored_tables,
+)
 from driftline.changesets._format.encoding import folded, quoted
 
 # What ALTER TABLE ADD COLUMN refuses, or checks against the rows that are there.
@@ -55,14 +63,27 @@ class SchemaObject(NamedTuple):
         return self.text[TableDefinition.read(self.text).name.end :] if is_table else self.text
 
 
-def schema_objects(
-    connection: apsw.Connection, tables: Mapping[str, StoredTable]
-) -> dict[tuple[str, str], SchemaObject]:
-    """The objects of a schema in their order; SQLite's own and what virtual tables keep for themselves are not part."""
-    query = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
-    found = [SchemaObject(*row) for row in connection.execute(query)]
-    hidden = {name for name, table in tables.items() if table.kind == "shadow" or table.is_internal}
-    return {item.key: item for item in found if folded(item.table) not in hidden}
+class Schema(NamedTuple):
+    """The objects of a schema in their order, and its tables by folded name.
+
+    What belongs to SQLite itself, and what virtual tables keep for themselves, are no objects.
+    """
+
+    objects: dict[tuple[str, str], SchemaObject]
+    tables: dict[str, StoredTable]
+
+    @classmethod
+    def of(cls, connection: apsw.Connection) -> Schema:
+        """The schema of a database."""
+        tables = stored_tables(connection)
+        query = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
+        found = [SchemaObject(*row) for row in connection.execute(query)]
+        hidden = {name for name, table in tables.items() if table.kind == "shadow" or table.is_internal}
+        return cls({item.key: item for item in found if folded(item.table) not in hidden}, tables)
+
+    def triggers(self) -> list[SchemaObject]:
+        """The triggers among the objects."""
+        return [item for item in self.objects.values() if item.kind == "trigger"]
 
 
 @dataclass(slots=True)
@@ -75,60 +96,51 @@ class SchemaPlan:
     touched: set[str] = field(default_factory=set)  # folded names of tables and views
     changes_tables: bool = False
 
+    def run(self, connection: apsw.Connection, first: Iterable[str] = (), last: Iterable[str] | None = None) -> None:
+        """Change a database's schema, whole or not at all; without `last` only as far as rows need it."""
+        connection.execute("PRAGMA legacy_alter_table = ON; PRAGMA foreign_keys = OFF")
+        after = [] if last is None else [*self.after, *last]
+        with savepoint(connection):
+            for statement in (*first, *self.drop_views, *self.before, *after):
+                connection.execute(statement)
 
-def plan_schema(
-    old: Mapping[tuple[str, str], SchemaObject],
-    new: Mapping[tuple[str, str], SchemaObject],
-    old_tables: Mapping[str, StoredTable],
-    new_tables: Mapping[str, StoredTable],
-    is_wanted: Callable[[SchemaObject], bool],
-) -> SchemaPlan:
+
+def plan_schema(old: Schema, new: Schema, is_wanted: Callable[[SchemaObject], bool]) -> SchemaPlan:
     """How to make schema `old` into `new`, triggers aside: those depend on which rows change."""
+
+    def is_carried_over(item: SchemaObject) -> bool:
+        """Whether a table's rows stay: both sides have it, and neither is virtual."""
+        tables = (old.tables.get(folded(item.name)), new.tables.get(folded(item.name)))
+        return item.key in old.objects and item.key in new.objects and all(t and t.kind == "table" for t in tables)
+
     plan = SchemaPlan()
-    gone = [item for item in old.values() if is_wanted(item) and not item.same(new.get(item.key))]
-    made = [item for item in new.values() if is_wanted(item) and not item.same(old.get(item.key))]
+    wanted = [item for item in new.objects.values() if is_wanted(item)]
+    gone = [item for item in old.objects.values() if is_wanted(item) and not item.same(new.objects.get(item.key))]
+    made = [item for item in wanted if not item.same(old.objects.get(item.key))]
+    dropped = [item for item in gone if item.kind == "table" and not is_carried_over(item)]
+    tables, views = ([item for item in made if item.kind == kind] for kind in ("table", "view"))
     plan.drop_views = [item.drop for item in gone if item.kind == "view"]
-    plan.before += [item.drop for item in gone if item.kind == "index"]
+    plan.before += [item.drop for item in (*(item for item in gone if item.kind == "index"), *dropped)]
+    plan.changes_tables = bool(dropped or tables)
+    plan.touched = {folded(item.name) for item in (*tables, *views)}
     rebuilt: set[str] = set()
-    for item in gone:
-        if item.kind == "table" and not _is_carried_over(item, new, old_tables, new_tables):
-            plan.before.append(item.drop)
-            plan.changes_tables = True
-    for item in (item for item in made if item.kind == "table"):
+    for item in tables:
         name = folded(item.name)
-        plan.changes_tables = True
-        plan.touched.add(name)
-        if item.key not in old or not _is_carried_over(old[item.key], new, old_tables, new_tables):
+        if not is_carried_over(item):
             plan.before.append(item.statement)
             continue
-        altered = _altered(old_tables[name], new_tables[name], [i for i in old.values() if i.kind != "table"])
+        altered = _altered(old.tables[name], new.tables[name])
         if altered is None:
             rebuilt.add(name)
-            taken = {folded(item.name) for item in (*old.values(), *new.values())}
-            altered = list(_rebuilt(old_tables[name], new_tables[name], _free_name(taken)))
+            taken = {folded(item.name) for item in (*old.objects.values(), *new.objects.values())}
+            altered = list(_rebuilt(old.tables[name], new.tables[name], _free_name(taken)))
         plan.before += altered
-    wanted = [item for item in new.values() if is_wanted(item)]
-    plan.after += [
-        item.statement for item in wanted if item.kind == "index" and (item in made or folded(item.table) in rebuilt)
-    ]
-    views = [item for item in made if item.kind == "view"]
-    plan.after += [item.statement for item in views]
-    plan.touched |= {folded(item.name) for item in views}
+    indexes = [item for item in wanted if item.kind == "index" and (item in made or folded(item.table) in rebuilt)]
+    plan.after += [item.statement for item in (*indexes, *views)]
     return plan
 
 
-def _is_carried_over(
-    item: SchemaObject,
-    new: Mapping[tuple[str, str], SchemaObject],
-    old_tables: Mapping[str, StoredTable],
-    new_tables: Mapping[str, StoredTable],
-) -> bool:
-    """Whether a table's rows stay: both sides have it, and neither is virtual."""
-    name = folded(item.name)
-    return item.key in new and old_tables[name].kind == new_tables[name].kind == "table"
-
-
-def _altered(old: StoredTable, new: StoredTable, others: Iterable[SchemaObject]) -> list[str] | None:
+def _altered(old: StoredTable, new: StoredTable) -> list[str] | None:
     """ALTER TABLE statements that lead to the wanted definition; None where there are none."""
     before, after = old.definition, new.definition
     if old.name != new.name:
@@ -161,7 +173,7 @@ def _can_be_added(column: ColumnDefinition) -> bool:
 def _leads_to(before: TableDefinition, after: TableDefinition, statements: list[str]) -> bool:
     """Whether SQLite arrives at the wanted definition by ALTER TABLE, tried on an empty table."""
     scratch = apsw.Connection(":memory:")
-    scratch.collation_needed(lambda connection, name: connection.create_collation(name, lambda a, b: (a > b) - (a < b)))
+    scratch.collation_needed(register_any)
     try:
         scratch.execute(f"PRAGMA legacy_alter_table = ON; {before.text}")
         for statement in statements:

@@ -21,14 +21,15 @@ from driftline.changesets._format.database import (
     Database,
     StoredTable,
     connect,
+    copied,
+    encoding_of,
     explained,
     module_of,
     modules,
-    stored_tables,
+    scan,
     tables_from_database,
     unique_columns,
 )
-from driftline.changesets._format.ddl import scan
 from driftline.changesets._format.encoding import Field, folded, quoted
 from driftline.changesets._format.show import (
     CHECK,
@@ -42,23 +43,19 @@ from driftline.changesets._format.streams import iterate
 from driftline.changesets._make.databases import (
     DiffFindings,
     DiffSettings,
-    Note,
-    Problem,
     Sides,
-    check_names,
     incomplete,
-    named,
     opened_sides,
     shadows_differ,
 )
-from driftline.changesets._make.schema_plan import SchemaObject, SchemaPlan, plan_schema, schema_objects
+from driftline.changesets._make.schema_plan import Schema, SchemaObject, SchemaPlan, plan_schema
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, stored_rows
 from driftline.core import StrPath, write_all
 
 if TYPE_CHECKING:
     from driftline.changesets._format.streams import Changes
 
-_PRAGMAS = ("user_version", "application_id")
+PRAGMAS = ("user_version", "application_id")
 # Modules of virtual tables that hold rows of their own, and the name of the key where it is no column.
 _WITH_ROWS = {"fts3": "rowid", "fts4": "rowid", "fts5": "rowid", "rtree": None, "rtree_i32": None, "geopoly": "rowid"}
 _OPENING = """\
@@ -76,22 +73,26 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings
         target = stack.enter_context(connect(new))
         source = stack.enter_context(connect(old))
         with explained(str(old)):
-            old_tables = {folded(table.name): table for table in stored_tables(source)}
-            old_schema = schema_objects(source, old_tables)
+            old_schema = Schema.of(source)
         with explained(str(new)):
-            new_tables = {folded(table.name): table for table in stored_tables(target)}
-            new_schema = schema_objects(target, new_tables)
-        check_names(settings, [*new_tables, *old_tables])
-        wanted = _Wanted(settings)
-        plan = plan_schema(old_schema, new_schema, old_tables, new_tables, wanted)
+            new_schema = Schema.of(target)
+        wants = settings.selection({*new_schema.tables, *old_schema.tables})
+        plan = plan_schema(old_schema, new_schema, lambda item: wants(item.table))
         migrated = _migrated(stack, source, plan, old)
         sides = stack.enter_context(opened_sides(migrated, new))
         touched = set(plan.touched)
         with explained(str(new)):
-            script = _Rows(sides, found, rows, wanted)
+            script = _Rows(sides, found, rows, wants)
             touched |= script.run()
-            dropped, made = _triggers(old_schema, new_schema, touched, wanted, all_=plan.changes_tables)
-            rest = list(_pragmas(source, target)) + list(_sequences(sides)) if wanted.everything else []
+
+            # Triggers go first and come last: rows arrive as they are in NEW, without any further effect.
+            def moves(item: SchemaObject, other: SchemaObject | None) -> bool:
+                is_touched = plan.changes_tables or folded(item.table) in touched
+                return wants(item.table) and (is_touched or not item.same(other))
+
+            dropped = [item.drop for item in old_schema.triggers() if moves(item, new_schema.objects.get(item.key))]
+            made = [item.statement for item in new_schema.triggers() if moves(item, old_schema.objects.get(item.key))]
+            rest = list(_pragmas(source, target)) + list(_sequences(sides)) if settings.tables is None else []
         if found.problems and not settings.allow_incomplete:
             raise incomplete(found)
         schema = [*dropped, *plan.drop_views, *plan.before]
@@ -117,21 +118,19 @@ def write_sql(out: IO[bytes], data: Changes, database: Database) -> None:
     Triggers and cascades are off, as for `as_recorded`: the file holds what they did.
     """
     with connect(database) as connection, explained("the database"), tempfile.TemporaryFile() as rows:
-        (encoding,) = next(connection.execute("PRAGMA encoding"))
-        tables = {folded(table.name): table for table in stored_tables(connection)}
-        schema = schema_objects(connection, tables)
-        literal = script_literals(str(encoding))
+        schema = Schema.of(connection)
+        literal = script_literals(encoding_of(connection))
         touched = set()
         changes = iterate(data, tables_from_database(connection))
         for name, operations in groupby(changes, key=lambda operation: folded(operation.table.name)):
             first = next(operations)
             check_named(first.table)
             touched.add(name)
-            statements = _statements_of(connection, "main", tables[name], literal)
+            statements = _statements_of(connection, "main", schema.tables[name], literal)
             statements.write_to(rows, ((change.old, change.new) for change in chain([first], operations)))
         if not touched:
             return
-        triggers = [item for item in schema.values() if item.kind == "trigger" and folded(item.table) in touched]
+        triggers = [item for item in schema.triggers() if folded(item.table) in touched]
         write_all(out, _OPENING.encode())
         for trigger in triggers:
             write_line(out, trigger.drop)
@@ -150,60 +149,22 @@ def _statements_of(
     return RowStatements(table.table, literal, unique, exact=not collations <= {"binary"})
 
 
-class _Wanted:
-    """Which objects of the schema are part of the script: all, or those of the tables that settings name."""
-
-    def __init__(self, settings: DiffSettings) -> None:
-        self._tables = None if settings.tables is None else set(map(folded, named(settings.tables)))
-        self._skip = set(map(folded, named(settings.skip)))
-        self.everything = self._tables is None
-
-    def __call__(self, item: SchemaObject) -> bool:
-        return self.table(item.table)
-
-    def table(self, name: str) -> bool:
-        return folded(name) not in self._skip and (self._tables is None or folded(name) in self._tables)
-
-
 def _migrated(stack: ExitStack, source: apsw.Connection, plan: SchemaPlan, old: StrPath) -> StrPath:
     """OLD with its new schema: a copy in which the plan was run, or the file itself where its tables stay."""
     if not plan.before:
         return old
     path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "migrated.db"
-    copy = apsw.Connection(str(path))
     with explained(str(old)):
-        with copy.backup("main", source, "main") as backup:
-            backup.step()
+        copy = copied(source, path)
         copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-        copy.execute("PRAGMA synchronous = OFF; PRAGMA legacy_alter_table = ON; BEGIN")
-        for statement in (*plan.drop_views, *plan.before):
-            copy.execute(statement)
-        copy.execute("COMMIT")
+        copy.execute("PRAGMA synchronous = OFF")
+        plan.run(copy)
         copy.close()
     return path
 
 
-def _triggers(
-    old: dict[tuple[str, str], SchemaObject],
-    new: dict[tuple[str, str], SchemaObject],
-    touched: set[str],
-    wanted: _Wanted,
-    *,
-    all_: bool,
-) -> tuple[list[str], list[str]]:
-    """Triggers to drop first and to make last: rows must arrive as they are in NEW, without any further effect."""
-
-    def moves(item: SchemaObject, other: SchemaObject | None) -> bool:
-        return (
-            item.kind == "trigger" and wanted(item) and (all_ or folded(item.table) in touched or not item.same(other))
-        )
-
-    dropped = [item.drop for item in old.values() if moves(item, new.get(item.key))]
-    return dropped, [item.statement for item in new.values() if moves(item, old.get(item.key))]
-
-
 def _pragmas(source: apsw.Connection, target: apsw.Connection) -> Iterator[str]:
-    for name in _PRAGMAS:
+    for name in PRAGMAS:
         before, after = (next(connection.execute(f"PRAGMA {name}"))[0] for connection in (source, target))
         if before != after:
             yield f"PRAGMA {name} = {after};"
@@ -230,10 +191,10 @@ def _checks(target: apsw.Connection, found: DiffFindings, sign: str = "=") -> It
     try:
         broken = len(target.execute("PRAGMA foreign_key_check").fetchall())
     except apsw.SQLError as error:
-        found.notes.append(Note("foreign_keys", "NEW", f"its foreign keys cannot be checked: {error}"))
+        found.note("foreign_keys", "NEW", f"its foreign keys cannot be checked: {error}")
         return
     if broken:
-        found.notes.append(Note("foreign_keys", "NEW", f"{broken} rows of it refer to rows that are not there"))
+        found.note("foreign_keys", "NEW", f"{broken} rows of it refer to rows that are not there")
     yield f"CREATE TEMP TABLE {CHECK} (broken CHECK (broken {sign} {broken}));"
     yield f"INSERT OR ROLLBACK INTO temp.{CHECK} SELECT count(*) FROM pragma_foreign_key_check;"  # noqa: S608
     yield f"DROP TABLE temp.{CHECK};"
@@ -242,12 +203,12 @@ def _checks(target: apsw.Connection, found: DiffFindings, sign: str = "=") -> It
 class _Rows:
     """Writes the statements that make the rows of the migrated database into those of NEW."""
 
-    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], wanted: _Wanted) -> None:
+    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], wants: Callable[[str], bool]) -> None:
         self._sides = sides
         self._connection = sides.connection
         self._found = found
         self._out = out
-        self._wanted = wanted
+        self._wants = wants
         self._literal = script_literals(sides.encoding)
         self.rebuilds: list[str] = []
 
@@ -256,7 +217,7 @@ class _Rows:
         touched = set()
         for name, new in self._sides.new.items():
             old = self._sides.old.get(name)
-            if new.is_internal or new.kind == "shadow" or old is None or not self._wanted.table(name):
+            if new.is_internal or new.kind == "shadow" or old is None or not self._wants(name):
                 continue
             changes = self._virtual(new) if new.kind == "virtual" else self._plain(new, old)
             if changes:
@@ -271,7 +232,7 @@ class _Rows:
             return self._replace_rows(new, "1") if pair.contents_differ() else 0
         if pair.copied:
             names = ", ".join(new.foreign_collations)
-            self._found.notes.append(Note("unknown_collation", new.name, f"to run the script, SQLite needs {names}"))
+            self._found.note("unknown_collation", new.name, f"to run the script, SQLite needs {names}")
         start = self._out.tell()
         try:
             count = self._write_changes(pair)
@@ -302,13 +263,15 @@ class _Rows:
         """A virtual table by its rows; an index of another table's rows is built again from them."""
         module = module_of(table.text)
         if module not in modules(self._connection):
-            self._problem(table, f"its module {module} is not here")
+            self._found.problem("virtual_table", table, f"its module {module} is not here")
         elif module.startswith("fts") and (content := _content_of(table.text)) is not None:
             if content and shadows_differ(self._sides, table):
                 name = quoted(table.name)
                 self.rebuilds.append(f"INSERT INTO {name} ({name}) VALUES ('rebuild');")  # noqa: S608
             elif shadows_differ(self._sides, table):
-                self._problem(table, f"a contentless {module} table: what it was made of is stored nowhere")
+                self._found.problem(
+                    "virtual_table", table, f"a contentless {module} table: what it was made of is stored nowhere"
+                )
         elif module in _WITH_ROWS:
             return self._write_virtual(table, _WITH_ROWS[module])
         return 0
@@ -333,9 +296,6 @@ class _Rows:
                     values = ", ".join(map(self._literal, row))
                     write_line(self._out, f"INSERT INTO {name} ({columns}) VALUES ({values});")  # noqa: S608
         return count
-
-    def _problem(self, table: StoredTable, text: str) -> None:
-        self._found.problems.append(Problem("virtual_table", table.name, text))
 
 
 def _content_of(text: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from driftline.changesets._format.database import ROWID, STAT1, StoredTable
+from driftline.changesets._format.database import ROWID, STAT1, StoredTable, encoding_of
 from driftline.changesets._format.encoding import UNDEFINED, Field, Row, decode_text, folded, quoted
 from driftline.changesets._format.table import Affinity
 
@@ -251,15 +251,22 @@ def stored_rows(
 ) -> Iterator[tuple[Field, ...]]:
     """The rows of a table as they are, whatever their keys and their text."""
     order = ", ".join(map(quoted, table.primary_key)) or ROWID
-    names = [quoted(column.name) for column in table.columns]
+    rest = f"main.{quoted(table.name)} WHERE {where} ORDER BY {order}"
+    return _decoded_rows(connection, [quoted(column.name) for column in table.columns], rest, encoding)
+
+
+def _decoded_rows(
+    connection: apsw.Connection, names: Sequence[str], rest: str, encoding: str, *, strictly: bool = False
+) -> Iterator[tuple[Field, ...]]:
+    """Rows whose text need not be text; unless it is UTF-8, what is none becomes replacement characters."""
     values = ", ".join(f"typeof({name}), {text_as_bytes(name)}" for name in names)
-    for row in connection.execute(f"SELECT {values} FROM main.{quoted(table.name)} WHERE {where} ORDER BY {order}"):  # noqa: S608
+    is_kept = encoding == "UTF-8" and not strictly
+    for row in connection.execute(f"SELECT {values} FROM {rest}"):  # noqa: S608
         pairs = zip(row[::2], row[1::2], strict=True)
-        yield tuple(_decoded_text(value, encoding) if kind == "text" else value for kind, value in pairs)
-
-
-def _decoded_text(stored: bytes, encoding: str) -> str:
-    return decode_text(stored) if encoding == "UTF-8" else stored.decode(encoding, "replace")
+        yield tuple(
+            value if kind != "text" else decode_text(value) if is_kept else value.decode(encoding, "replace")
+            for kind, value in pairs
+        )
 
 
 def text_as_bytes(column: str) -> str:
@@ -286,29 +293,23 @@ def recoded(source: apsw.Connection, tables: Iterable[StoredTable], path: Path, 
     """The rows of all plain tables of `source` in a new database at `path`."""
     copy = apsw.Connection(str(path))
     copy.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA synchronous = OFF; PRAGMA ignore_check_constraints = ON")
-    (source_encoding,) = next(source.execute("PRAGMA encoding"))
     plain = [table for table in tables if table.kind != "virtual"]
     with copy:
         for table in plain:
             if not table.is_internal:
-                copy.execute(_definition(source, table.name))
+                copy.execute(table.text)
         if any(table.name == STAT1 for table in plain):
             copy.execute("ANALYZE")  # the only way to get the tables of statistics
             copy.execute("DELETE FROM sqlite_stat1")
         made = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         for table in plain:
             if table.name in made:
-                _copy_rows(source, copy, table, source_encoding)
+                _copy_rows(source, copy, table)
     copy.close()
     return path
 
 
-def _definition(source: apsw.Connection, name: str) -> str:
-    (text,) = next(source.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
-    return str(text)
-
-
-def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTable, encoding: str) -> None:
+def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTable) -> None:
     names = [quoted(column.name) for column in table.columns]
     has_rowid = not (table.without_rowid or table.key_is_rowid or table.is_internal)
     if has_rowid and not any(folded(column.name) == ROWID for column in table.columns):
@@ -319,14 +320,6 @@ def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTabl
         with copy:
             copy.executemany(insert, source.execute(select))
     except UnicodeDecodeError:
-        copy.executemany(insert, _rows_with_replacements(source, table.name, names, encoding))
-
-
-def _rows_with_replacements(
-    source: apsw.Connection, table: str, names: list[str], encoding: str
-) -> Iterator[tuple[object, ...]]:
-    """Rows whose text cannot all be read; what is no text becomes replacement characters, as SQLite converts it."""
-    typed = [f"typeof({name}), {text_as_bytes(name)}" for name in names]
-    for row in source.execute(f"SELECT {', '.join(typed)} FROM {quoted(table)}"):  # noqa: S608
-        pairs = zip(row[::2], row[1::2], strict=True)
-        yield tuple(value.decode(encoding, "replace") if kind == "text" else value for kind, value in pairs)
+        # What is no text becomes replacement characters, as SQLite converts it.
+        rows = _decoded_rows(source, names, quoted(table.name), encoding_of(source), strictly=True)
+        copy.executemany(insert, rows)
