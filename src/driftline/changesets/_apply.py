@@ -73,6 +73,11 @@ _AS_RECORDED = (
     "already holds what they do, as files of diff and of sessions do"
 )
 _ACTING = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
+_WITH_ACTIONS = (
+    'SELECT f."table" FROM sqlite_schema AS s, pragma_foreign_key_list(s.name) AS f '  # noqa: S608
+    "WHERE s.type = 'table' AND s.sql LIKE '%references%' "
+    f"AND (f.on_delete IN {_ACTING} OR f.on_update IN {_ACTING})"
+)
 _REPLACEABLE = ("DATA", "CONFLICT")
 _KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 
@@ -119,24 +124,6 @@ class Applied:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Switches:
-    """What of SQLite is switched while a file is applied (changesets §6.4)."""
-
-    foreign_keys: bool | None
-    foreign_key_actions: bool
-    triggers: bool
-    ignore_noop: bool
-    invert: bool
-
-    def flags(self) -> int:
-        return (
-            (0 if self.foreign_key_actions else apsw.SQLITE_CHANGESETAPPLY_FKNOACTION)
-            | (apsw.SQLITE_CHANGESETAPPLY_IGNORENOOP if self.ignore_noop else 0)
-            | (apsw.SQLITE_CHANGESETAPPLY_INVERT if self.invert else 0)
-        )
-
-
 def apply(  # noqa: PLR0913 - the options of the command
     data: Changes,
     database: Database,
@@ -165,15 +152,19 @@ def apply(  # noqa: PLR0913 - the options of the command
     """
     if as_recorded:
         triggers = foreign_key_actions = False
-    switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
     handler = _handler_of(on_conflict)
+    flags = (
+        (0 if foreign_key_actions else apsw.SQLITE_CHANGESETAPPLY_FKNOACTION)
+        | (apsw.SQLITE_CHANGESETAPPLY_IGNORENOOP if ignore_noop else 0)
+        | (apsw.SQLITE_CHANGESETAPPLY_INVERT if invert else 0)
+    )
     try:
         with reopenable(data) as open_changes, connect(database, write=True, timeout=timeout) as connection:
             with open_changes() as stream:
                 found = summary(stream)
             _check_file(found, invert)
             wanted = _wanted_tables(found, tables)
-            with _transaction(database, connection, switches):
+            with _transaction(database, connection, foreign_keys, triggers):
                 fit = _fit_file(
                     found,
                     connection,
@@ -188,10 +179,10 @@ def apply(  # noqa: PLR0913 - the options of the command
                     fit,
                     handler,
                     change_filter,
-                    flags=switches.flags(),
+                    flags=flags,
                     is_patchset=found.marker == PATCHSET_MARKER,
+                    hint=_AS_RECORDED if effects.are_possible else "",
                 )
-                run.hint = _AS_RECORDED if effects.are_possible else ""
                 with effects.watched():
                     rebase_data = run.apply()
                     altered = effects.altered(run.operations, run.passed_over())
@@ -213,13 +204,15 @@ def _check_file(found: Summary, invert: bool) -> None:
 
 
 @contextmanager
-def _transaction(database: Database, connection: apsw.Connection, switches: _Switches) -> Iterator[None]:
+def _transaction(
+    database: Database, connection: apsw.Connection, foreign_keys: bool | None, triggers: bool
+) -> Iterator[None]:
     """A write transaction from its start, or a savepoint of a connection; complete or not at all."""
     if connection is database:
-        with explained("the database"), _switched(connection, switches, switches.foreign_keys), savepoint(connection):
+        with explained("the database"), _switched(connection, foreign_keys, triggers), savepoint(connection):
             yield
         return
-    with explained(str(database)), _switched(connection, switches, switches.foreign_keys is not False):
+    with explained(str(database)), _switched(connection, foreign_keys is not False, triggers):
         # A transaction that begins by reading fails at once where another connection writes.
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -232,7 +225,7 @@ def _transaction(database: Database, connection: apsw.Connection, switches: _Swi
 
 
 @contextmanager
-def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bool | None) -> Iterator[None]:
+def _switched(connection: apsw.Connection, foreign_keys: bool | None, triggers: bool) -> Iterator[None]:
     """Foreign keys and triggers as requested, and afterwards as they were."""
     had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
     had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
@@ -241,7 +234,7 @@ def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bo
         raise OptionError("foreign keys cannot be switched inside a transaction: end it, or leave them as they are")
     try:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(keys))
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and switches.triggers))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and triggers))
         yield
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(had_keys))
@@ -298,20 +291,14 @@ class Conflict:
 def _handler_of(on_conflict: Action | Handler) -> Handler:
     """The function that answers conflicts, with a check for answers that SQLite does not take."""
     if not callable(on_conflict):
-        return _one_answer(_action(on_conflict))
+        action = _action(on_conflict)
+        return lambda conflict: "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
 
     def answer(conflict: Conflict) -> Action:
         action = _action(on_conflict(conflict))
         if action == "replace" and conflict.reason not in _REPLACEABLE:
             raise OptionError(f"a {conflict.reason} conflict cannot be answered with replace: omit or abort")
         return action
-
-    return answer
-
-
-def _one_answer(action: Action) -> Handler:
-    def answer(conflict: Conflict) -> Action:
-        return "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
 
     return answer
 
@@ -336,13 +323,6 @@ class _Fit:
     missing: dict[str, str] = field(default_factory=dict)  # folded name -> the file's spelling
 
 
-@dataclass(frozen=True, slots=True)
-class _Misfit:
-    code: str
-    table: str
-    text: str
-
-
 def _fit_file(
     found: Summary,
     connection: apsw.Connection,
@@ -355,7 +335,7 @@ def _fit_file(
     names = {folded(section.table.name) for section in found.sections}
     stored = stored_tables(connection, names=names)
     fit = _Fit()
-    misfits: list[_Misfit] = []
+    misfits: dict[str, str] = {}
     for section in found.sections:
         name = folded(section.table.name)
         if name not in wanted:
@@ -363,13 +343,17 @@ def _fit_file(
         elif name not in stored and skip_missing_tables:
             fit.missing[name] = section.table.name
         else:
-            misfit = _misfit(section.table, stored.get(name), allow_extra_columns)
-            if misfit is not None:
-                misfits.append(misfit)
+            table, known = section.table, stored.get(name)
+            misfit = _misfit(table, known, allow_extra_columns) if known else "the database has no such table"
+            if known is None or misfit is not None:
+                misfits[table.name] = str(misfit)
             else:
-                fit.tables[name] = _named(section.table, stored[name])
+                whole = known.table
+                columns = whole.columns[: table.width]
+                fit.tables[name] = whole if columns == whole.columns else Table(whole.name, columns, whole.primary_key)
     if misfits:
-        raise _refusal(misfits)
+        is_there = folded(next(iter(misfits))) in stored
+        raise _refusal(misfits, "schema_mismatch" if is_there else "unknown_table")
     return fit
 
 
@@ -381,55 +365,36 @@ def _wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
     if callable(tables):
         return {name for name, spelling in held.items() if tables(spelling)}
     names = [tables] if isinstance(tables, str) else list(tables)
-    unknown = [_Misfit("unknown_table", name, "the file has no changes of it") for name in names]
-    unknown = [misfit for misfit in unknown if folded(misfit.table) not in held]
+    unknown = {name: "the file has no changes of it" for name in names if folded(name) not in held}
     if unknown:
-        raise _refusal(unknown)
+        raise _refusal(unknown, "unknown_table")
     return set(map(folded, names))
 
 
-def _misfit(table: Table, stored: StoredTable | None, allow_extra_columns: bool) -> _Misfit | None:
-    if stored is None:
-        return _Misfit("unknown_table", table.name, "the database has no such table")
+def _misfit(table: Table, stored: StoredTable, allow_extra_columns: bool) -> str | None:
+    """Why changes do not fit a table of the database."""
     if stored.kind == "virtual":
-        return _Misfit("schema_mismatch", table.name, "it is a virtual table in the database")
+        return "it is a virtual table in the database"
     if stored.hides_rowid:
-        return _Misfit("schema_mismatch", table.name, "it has no key, and a column hides its rowid")
-    flags = stored.table.key_flags
-    width = table.width
+        return "it has no key, and a column hides its rowid"
+    flags, width = stored.table.key_flags, table.width
     columns = f"the file has {width} columns, the database {len(flags)}"
     if len(flags) < width:
-        return _Misfit("schema_mismatch", table.name, columns)
+        return columns
     if flags[:width] != table.key_flags or any(flags[width:]):
-        return _Misfit("schema_mismatch", table.name, _other_keys(table.key_flags, stored))
+        key = sorted((flag, index) for index, flag in enumerate(table.key_flags) if flag)
+        in_file = f"column{'s' * (len(key) > 1)} {', '.join(str(index + 1) for _, index in key)}"
+        return f"the file's key is {in_file}, the database's is {', '.join(stored.table.primary_key)}"
     if len(flags) > width and not allow_extra_columns:
-        return _Misfit("schema_mismatch", table.name, f"{columns} (--allow-extra-columns lets defaults fill them)")
-    if len(flags) > MAX_APPLIED_COLUMNS:
-        return _Misfit(
-            "schema_mismatch", table.name, f"SQLite applies changes of at most {MAX_APPLIED_COLUMNS} columns"
-        )
-    return None
-
-
-def _other_keys(flags: tuple[int, ...], stored: StoredTable) -> str:
-    in_file = [str(index + 1) for _, index in sorted((flag, index) for index, flag in enumerate(flags) if flag)]
-    columns = "column" if len(in_file) == 1 else "columns"
-    return f"the file's key is {columns} {', '.join(in_file)}, the database's is {', '.join(stored.table.primary_key)}"
-
-
-def _named(table: Table, stored: StoredTable) -> Table:
-    """The database's description of the columns that the file has."""
-    known = stored.table
-    if known.width == table.width:
-        return known
-    return Table(known.name, known.columns[: table.width], known.primary_key)
-
-
-def _refusal(misfits: list[_Misfit]) -> ChangesetError:
-    text = "; ".join(f"table {misfit.table}: {misfit.text}" for misfit in misfits)
-    return ChangesetError(
-        f"nothing was applied: {text}", code=misfits[0].code, tables=[misfit.table for misfit in misfits]
+        return f"{columns} (--allow-extra-columns lets defaults fill them)"
+    return (
+        f"SQLite applies changes of at most {MAX_APPLIED_COLUMNS} columns" if len(flags) > MAX_APPLIED_COLUMNS else None
     )
+
+
+def _refusal(misfits: dict[str, str], code: str) -> ChangesetError:
+    text = "; ".join(f"table {table}: {reason}" for table, reason in misfits.items())
+    return ChangesetError(f"nothing was applied: {text}", code=code, tables=list(misfits))
 
 
 # Attempts to apply a file: SQLite's callbacks, and inserts that wait until rows are removed (changesets §6.5).
@@ -465,6 +430,7 @@ class _ApplyRun:
         *,
         flags: int,
         is_patchset: bool,
+        hint: str,
     ) -> None:
         self._connection = connection
         self._open_changes = open_changes
@@ -477,7 +443,7 @@ class _ApplyRun:
         self._moved: set[RowKey] = set()
         # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
         self._looks_at_changes = change_filter is not None
-        self.hint = ""
+        self._hint = hint
         self._start()
 
     def _start(self) -> None:
@@ -513,12 +479,15 @@ class _ApplyRun:
         return {_row_key(conflict.operation) for conflict, _ in self.conflicts if conflict.operation is not None}
 
     def _attempt(self, open_changes: Open) -> bytes:
+        filters: dict[str, Any] = {"filter": lambda name: self._guarded(self._has_table, name, False)}
+        if self._looks_at_changes:
+            filters = {"filter_change": lambda change: self._guarded(self._wants, change, False)}
         try:
             with open_changes() as stream:
                 rebase_data = apsw.Changeset.apply(
                     stream.read,
                     self._connection,
-                    **self._filters(),
+                    **filters,
                     conflict=lambda reason, change: self._guarded(
                         lambda given: self._decide(_REASONS[reason], given), change, apsw.SQLITE_CHANGESET_ABORT
                     ),
@@ -534,10 +503,8 @@ class _ApplyRun:
             raise _Again
         return rebase_data or b""
 
-    def _filters(self) -> dict[str, Callable[[Any], bool]]:
-        if self._looks_at_changes:
-            return {"filter_change": lambda change: self._guarded(self._wants, change, False)}
-        return {"filter": lambda name: self._guarded(lambda given: folded(given) in self._fit.tables, name, False)}
+    def _has_table(self, name: str) -> bool:
+        return folded(name) in self._fit.tables
 
     def _guarded(self, call: Callable[[Any], T], change: Any, after_failure: T) -> T:
         if self._failure is None:
@@ -553,7 +520,7 @@ class _ApplyRun:
         if self.conflicts and self.conflicts[-1][1] == "abort":
             conflict = self.conflicts[-1][0]
             raise ConflictError(
-                f"nothing was applied: {conflict.describe()}{self.hint}", reason=conflict.reason, conflict=conflict
+                f"nothing was applied: {conflict.describe()}{self._hint}", reason=conflict.reason, conflict=conflict
             ) from error
         if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
             cause = hidden_cause(self._connection, self._fit.tables.values()) or f"SQLite says: {error}"
@@ -627,15 +594,13 @@ class _ApplyRun:
         except UnicodeDecodeError:
             if is_at_number and not self._looks_at_changes:
                 self._looks_at_changes = self._is_lost = True
-            return self._operation_at(self._number) if is_at_number and self._number >= 0 else None
+            if not is_at_number or self._number < 0:
+                return None
+            # Text that apsw cannot decode is read again from the file.
+            with self._open_current() as stream:
+                found = next(islice(operations_of(stream, self._fit.tables.values()), self._number, None))
+            return found.reverse() if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else found
         return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self._is_patchset)
-
-    def _operation_at(self, number: int) -> Operation:
-        """A change with text that apsw cannot decode, read again from the file."""
-        with self._open_current() as stream:
-            found = next(islice(operations_of(stream, self._fit.tables.values()), number, None))
-        is_inverted = bool(self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
-        return found.reverse() if is_inverted else found
 
     @contextmanager
     def _file(self) -> Iterator[Open]:
@@ -688,23 +653,12 @@ class _Effects:
         self, connection: apsw.Connection, tables: Mapping[str, Table], *, triggers: bool, actions: bool
     ) -> None:
         self._connection = connection
-        self._tables = tables
         triggers = triggers and bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
         actions = actions and bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
-        self.are_possible = (triggers and self._has_triggers()) or (actions and self._has_actions())
+        queries = ["SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger'"] if triggers else []
+        queries += [_WITH_ACTIONS] if actions else []
+        self.are_possible = any(folded(name) in tables for query in queries for (name,) in connection.execute(query))
         self._session: apsw.Session | None = None
-
-    def _has_triggers(self) -> bool:
-        query = "SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger'"
-        return any(folded(name) in self._tables for (name,) in self._connection.execute(query))
-
-    def _has_actions(self) -> bool:
-        query = (
-            'SELECT f."table" FROM sqlite_schema AS s, pragma_foreign_key_list(s.name) AS f '  # noqa: S608
-            "WHERE s.type = 'table' AND s.sql LIKE '%references%' "
-            f"AND (f.on_delete IN {_ACTING} OR f.on_update IN {_ACTING})"
-        )
-        return any(folded(name) in self._tables for (name,) in self._connection.execute(query))
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -275,21 +275,14 @@ def _read_quickly(data: bytes, start: int, header: Header) -> tuple[list[Operati
                     append(UNDEFINED)
                     offset += 1
                 else:
-                    field, offset = _read_field(data, offset)
-                    append(field)
+                    end = _field_end(data, offset)
+                    append(decode_field(data[offset:end]))
+                    offset = end
             if offset > size:
                 break
-            if build is _insert:
-                add(Operation(table, "insert", None, tuple(fields), data[start + 1]))
-            else:
-                add(build(table, fields, data[start + 1]))
+            add(build(table, fields, data[start + 1]))
             start = offset
     return operations, start
-
-
-def _read_field(data: bytes, offset: int) -> tuple[Field, int]:
-    end = _field_end(data, offset)
-    return decode_field(data[offset:end]), end
 
 
 def decode_field(field: bytes) -> Field:
@@ -310,17 +303,11 @@ def _shapes(header: Header) -> dict[int, tuple[_Count, _Build]]:
     return _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
 
 
-def _insert(table: Table, fields: list[Field], indirect: int) -> Operation:
-    return Operation(table, "insert", None, tuple(fields), indirect)
-
-
-def _delete(table: Table, fields: list[Field], indirect: int) -> Operation:
-    return Operation(table, "delete", tuple(fields), None, indirect)
-
-
-def _update(table: Table, fields: list[Field], indirect: int) -> Operation:
-    width = len(fields) // 2
-    return Operation(table, "update", tuple(fields[:width]), tuple(fields[width:]), indirect)
+def _patch_update(table: Table, fields: list[Field], indirect: int) -> Operation:
+    flags = table.key_flags
+    old = tuple(field if flag else UNDEFINED for field, flag in zip(fields, flags, strict=True))
+    new = tuple(UNDEFINED if flag else field for field, flag in zip(fields, flags, strict=True))
+    return Operation(table, "update", old, new, indirect, True)
 
 
 def _patch_delete(table: Table, fields: list[Field], indirect: int) -> Operation:
@@ -329,30 +316,22 @@ def _patch_delete(table: Table, fields: list[Field], indirect: int) -> Operation
     return Operation(table, "delete", old, None, indirect, True)
 
 
-def _patch_update(table: Table, fields: list[Field], indirect: int) -> Operation:
-    flags = table.key_flags
-    old = tuple(field if flag else UNDEFINED for field, flag in zip(fields, flags, strict=True))
-    new = tuple(UNDEFINED if flag else field for field, flag in zip(fields, flags, strict=True))
-    return Operation(table, "update", old, new, indirect, True)
-
-
-def _patch_insert(table: Table, fields: list[Field], indirect: int) -> Operation:
-    return Operation(table, "insert", None, tuple(fields), indirect, True)
-
-
 _Count = Callable[[Table], int]
 _Build = Callable[[Table, list[Field], int], Operation]
 
 # For each kind: how many fields a record has, and what is made of them.
 _CHANGESET_SHAPES: dict[int, tuple[_Count, _Build]] = {
-    INSERT: (lambda table: table.width, _insert),
-    DELETE: (lambda table: table.width, _delete),
-    UPDATE: (lambda table: 2 * table.width, _update),
+    INSERT: (lambda t: t.width, lambda t, fields, flag: Operation(t, "insert", None, tuple(fields), flag)),
+    DELETE: (lambda t: t.width, lambda t, fields, flag: Operation(t, "delete", tuple(fields), None, flag)),
+    UPDATE: (
+        lambda t: 2 * t.width,
+        lambda t, fields, flag: Operation(t, "update", tuple(fields[: t.width]), tuple(fields[t.width :]), flag),
+    ),
 }
 _PATCHSET_SHAPES: dict[int, tuple[_Count, _Build]] = {
-    INSERT: (lambda table: table.width, _patch_insert),
-    DELETE: (lambda table: len(table.key_indexes), _patch_delete),
-    UPDATE: (lambda table: table.width, _patch_update),
+    INSERT: (lambda t: t.width, lambda t, fields, flag: Operation(t, "insert", None, tuple(fields), flag, True)),
+    DELETE: (lambda t: len(t.key_indexes), _patch_delete),
+    UPDATE: (lambda t: t.width, _patch_update),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby, islice
@@ -27,16 +27,12 @@ def text_lines(operations: Iterable[Operation], counts: Iterable[int] | None = N
     """
     if counts is None:
         operations = list(operations)
-        counts = [len(list(group)) for _, group in groupby(operations, key=_table_name)]
+        counts = [len(list(group)) for _, group in groupby(operations, key=lambda operation: operation.table.name)]
     rest = iter(operations)
     for count in counts:
         first = next(rest)
         yield f"table {first.table.name} ({count} {'change' if count == 1 else 'changes'})"
         yield from _aligned(chain([first], islice(rest, count - 1)))
-
-
-def _table_name(operation: Operation) -> str:
-    return operation.table.name
 
 
 def _aligned(operations: Iterator[Operation]) -> Iterator[str]:
@@ -46,20 +42,14 @@ def _aligned(operations: Iterator[Operation]) -> Iterator[str]:
             table = block[0].table
             flagged = zip(table.column_names, table.key_flags, strict=True)
             heading = [["", *(f"{name}*" if flag else name for name, flag in flagged)]]
-        rows = heading + [_cells(operation) for operation in block]
+        rows = heading + [
+            [_SIGNS[op.kind] + " (indirect)" * bool(op.indirect), *(_cut(_cell(*pair)) for pair in _pairs(op))]
+            for op in block
+        ]
         heading = []
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _cells(operation: Operation) -> list[str]:
-    sign = _SIGNS[operation.kind] + (" (indirect)" if operation.indirect else "")
-    return [sign, *(_cut(_cell(before, after)) for before, after in _pairs(operation))]
-
-
-def _whole(operation: Operation, row: Row | None) -> Row:
-    return (UNDEFINED,) * operation.table.width if row is None else row
 
 
 def _cell(old: Field, new: Field) -> str:
@@ -113,7 +103,8 @@ def _key_text(operation: Operation) -> str:
 
 
 def _pairs(operation: Operation) -> Iterator[tuple[Field, Field]]:
-    return zip(_whole(operation, operation.old), _whole(operation, operation.new), strict=True)
+    nothing = (UNDEFINED,) * operation.table.width
+    return zip(*(nothing if row is None else row for row in (operation.old, operation.new)), strict=True)
 
 
 def plain_operation(operation: Operation | None) -> dict[str, Any] | None:
@@ -124,13 +115,9 @@ def plain_operation(operation: Operation | None) -> dict[str, Any] | None:
         "table": operation.table.name,
         "op": operation.kind,
         "indirect": bool(operation.indirect),
-        "old": _json_values(operation.old_values) if operation.old is not None else None,
-        "new": _json_values(operation.new_values) if operation.new is not None else None,
+        "old": None if operation.old is None else {name: _json_value(v) for name, v in operation.old_values.items()},
+        "new": None if operation.new is None else {name: _json_value(v) for name, v in operation.new_values.items()},
     }
-
-
-def _json_values(values: Mapping[str, Value]) -> dict[str, Any]:
-    return {name: _json_value(value) for name, value in values.items()}
 
 
 def _json_value(value: Value) -> Any:
@@ -226,7 +213,8 @@ class RowStatements:
             yield from (self.of(old, new) for old, new in moved)
             return
         copy = f"temp.{_MOVED}"
-        yield f"CREATE TEMP TABLE {_MOVED} AS SELECT {self._aliased} FROM {self._name} WHERE 0;"  # noqa: S608
+        aliased = ", ".join(f"{name} AS {name}" for name in map(quoted, self.table.column_names))
+        yield f"CREATE TEMP TABLE {_MOVED} AS SELECT {aliased} FROM {self._name} WHERE 0;"  # noqa: S608
         for old, _ in moved:
             yield f"INSERT INTO {copy} SELECT {self._columns} FROM {self._name} WHERE {self._where(old)};"  # noqa: S608
             yield self.of(old, None)
@@ -245,10 +233,6 @@ class RowStatements:
     @cached_property
     def _columns(self) -> str:
         return ", ".join(map(quoted, self.table.column_names))
-
-    @property
-    def _aliased(self) -> str:
-        return ", ".join(f"{name} AS {name}" for name in map(quoted, self.table.column_names))
 
     def _where(self, old: Row) -> str:
         parts = []
@@ -312,7 +296,10 @@ def sql_literal(value: Field) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if isinstance(value, str):
-        return _text_literal(value)
+        # SQL text ends at a NUL, and bytes that are not UTF-8 have no place in it.
+        if "\0" in value or not _is_unicode(value):
+            return f"CAST(x'{value.encode(errors='surrogateescape').hex()}' AS TEXT)"
+        return "'" + value.replace("'", "''") + "'"
     raise ChangesetError("a field that the record leaves out has no literal", code="undefined_value")
 
 
@@ -321,13 +308,6 @@ def _real_literal(value: float) -> str:
         return _BEYOND_REALS if value > 0 else f"-{_BEYOND_REALS}"
     text = repr(value)
     return text if "." in text or "e" in text else f"{text}.0"
-
-
-def _text_literal(text: str) -> str:
-    # SQL text ends at a NUL, and bytes that are not UTF-8 have no place in it.
-    if "\0" in text or not _is_unicode(text):
-        return f"CAST(x'{text.encode(errors='surrogateescape').hex()}' AS TEXT)"
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_unicode(text: str) -> bool:

@@ -111,11 +111,17 @@ def apply_affinity(value: Field, affinity: Affinity) -> Field:
     if affinity is Affinity.BLOB or not isinstance(value, int | float | str):
         return value
     if affinity is Affinity.TEXT:
-        return value if isinstance(value, str) else _number_as_text(value)
+        # SQLite itself prints reals, because it rounds in its own way.
+        return value if isinstance(value, str) else str(int(value)) if isinstance(value, int) else _cast(value, "TEXT")
     number = _text_as_number(value) if isinstance(value, str) else value
     if isinstance(number, str):
         return number
-    return _as_real(number) if affinity is Affinity.REAL else _as_integer_if_whole(number)
+    if affinity is Affinity.REAL:
+        if isinstance(number, int) and not MIN_INTEGER <= number <= MAX_INTEGER:
+            raise integer_too_large(number)
+        return float(number) + 0.0  # -0.0 is stored as integer 0 and read back as 0.0
+    is_whole = isinstance(number, float) and -_TWO_TO_63 < number < _TWO_TO_63 and number.is_integer()
+    return int(number) if is_whole else number
 
 
 def _text_as_number(text: str) -> int | float | str:
@@ -130,35 +136,12 @@ def _text_as_number(text: str) -> int | float | str:
         number = int(unsigned.lstrip("0") or 0) * (-1 if digits.startswith("-") else 1)
         if MIN_INTEGER <= number <= MAX_INTEGER:
             return number
-    return _text_as_real(digits)
+    # SQLite rounds long reals in its own way.
+    return float(digits if len(digits) <= _MOST_EXACT_CHARACTERS else _cast(digits, "REAL"))
 
 
-def _text_as_real(digits: str) -> float:
-    """A number's text as a real; SQLite rounds long ones in its own way, so it converts them itself."""
-    if len(digits) <= _MOST_EXACT_CHARACTERS:
-        return float(digits)
-    (number,) = next(_sqlite().execute("SELECT CAST(? AS REAL)", (digits,)))
-    return float(number)
-
-
-def _number_as_text(number: int | float) -> str:
-    """A number as SQLite prints it into a TEXT column; SQLite itself prints reals, because it rounds in its own way."""
-    if isinstance(number, int):
-        return str(int(number))
-    (text,) = next(_sqlite().execute("SELECT CAST(? AS TEXT)", (number,)))
-    return str(text)
-
-
-def _as_real(number: int | float) -> float:
-    if isinstance(number, int) and not MIN_INTEGER <= number <= MAX_INTEGER:
-        raise integer_too_large(number)
-    return float(number) + 0.0  # -0.0 is stored as integer 0 and read back as 0.0
-
-
-def _as_integer_if_whole(number: int | float) -> int | float:
-    if isinstance(number, float) and -_TWO_TO_63 < number < _TWO_TO_63 and number.is_integer():
-        return int(number)
-    return number
+def _cast(value: object, kind: str) -> Any:
+    return next(_sqlite().execute(f"SELECT CAST(? AS {kind})", (value,)))[0]
 
 
 @cache
@@ -200,14 +183,13 @@ class Table:
     ) -> None:
         made = tuple(_as_column(column) for column in columns)
         known = {folded(column.name): column.name for column in made}
-        set_field = object.__setattr__
-        set_field(self, "name", name)
-        set_field(self, "columns", made)
-        set_field(self, "primary_key", tuple(known.get(folded(part), part) for part in primary_key))
-        set_field(self, "generated", frozenset(map(folded, generated)))
-        set_field(self, "is_named", True)
-        set_field(self, "rowid_key", rowid_key)
+        key = tuple(known.get(folded(part), part) for part in primary_key)
+        hidden = frozenset(map(folded, generated))
+        self._set(name=name, columns=made, primary_key=key, generated=hidden, is_named=True, rowid_key=rowid_key)
         self._check(known)
+
+    def _set(self, **fields: object) -> None:
+        self.__dict__.update(fields)
 
     def _check(self, known: Mapping[str, str]) -> None:
         if not self.name or "\0" in self.name:
@@ -245,15 +227,10 @@ class Table:
         table = cls.__new__(cls)
         names = [f"column{number}" for number in range(1, len(key_flags) + 1)]
         keys = sorted((flag, index) for index, flag in enumerate(key_flags) if flag)
-        set_field = object.__setattr__
-        set_field(table, "name", name)
-        set_field(table, "columns", tuple(Column(column) for column in names))
-        set_field(table, "primary_key", tuple(names[index] for _, index in keys))
-        set_field(table, "generated", frozenset())
-        set_field(table, "is_named", False)
-        set_field(table, "rowid_key", False)
+        columns, key = tuple(map(Column, names)), tuple(names[index] for _, index in keys)
+        table._set(name=name, columns=columns, primary_key=key, generated=frozenset(), is_named=False, rowid_key=False)
         # Flags of foreign files are kept as they are, whatever their numbering.
-        table.__dict__["key_flags"] = tuple(key_flags)
+        table._set(key_flags=tuple(key_flags))
         return table
 
     @cached_property

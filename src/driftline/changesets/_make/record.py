@@ -18,6 +18,11 @@ from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError
 
 
+def _switch(name: str, doc: str) -> Any:
+    """A property that SQLite's session has under the same name."""
+    return property(lambda own: getattr(own._session, name), lambda own, to: setattr(own._session, name, to), doc=doc)
+
+
 class Session:
     """Records the changes of one connection; what other connections write is not seen.
 
@@ -54,38 +59,20 @@ class Session:
     def changeset(self) -> Changeset:
         """What happened so far, with old values."""
         with explained("the session"):
-            return Changeset.from_bytes(self._session.changeset(), self._tables())
+            return Changeset.from_bytes(self._session.changeset(), tables_from_database(self._connection))
 
     def patchset(self) -> Patchset:
         """What happened so far, with keys and new values."""
         with explained("the session"):
-            return Patchset.from_bytes(self._session.patchset(), self._tables())
-
-    def _tables(self) -> Any:
-        return tables_from_database(self._connection)
+            return Patchset.from_bytes(self._session.patchset(), tables_from_database(self._connection))
 
     @property
     def size(self) -> int:
         """How many bytes the changeset has at most."""
         return self._session.changeset_size
 
-    @property
-    def enabled(self) -> bool:
-        """Whether changes are recorded now."""
-        return self._session.enabled
-
-    @enabled.setter
-    def enabled(self, value: bool) -> None:
-        self._session.enabled = value
-
-    @property
-    def indirect(self) -> bool:
-        """Whether changes are recorded as indirect now."""
-        return self._session.indirect
-
-    @indirect.setter
-    def indirect(self, value: bool) -> None:
-        self._session.indirect = value
+    enabled = _switch("enabled", "Whether changes are recorded now.")
+    indirect = _switch("indirect", "Whether changes are recorded as indirect now.")
 
     def close(self) -> None:
         """Stop recording."""
