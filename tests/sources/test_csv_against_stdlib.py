@@ -14,7 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 from driftline.core._workspace import Workspace
 from driftline.errors import TableError
 from driftline.sources._addresses import InputFile
-from driftline.sources._csv import splits as csv_splits
+from driftline.sources._csv import parse as csv_splits
 from driftline.sources._csv.parse import blank_records, count_quotes, quoting_is_sound, record_ends
 from driftline.sources._csv.strict import read_records, rewrite_soundly
 from driftline.sources._formats.csv import CsvSource

@@ -15,7 +15,7 @@ from driftline.cli.main import driftline
 from driftline.core import _workspace as spill
 from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.sources._csv.splits import ByteRange
+from driftline.sources._csv.parse import ByteRange
 from driftline.tables import _engines as local
 from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._options import check_options

@@ -72,7 +72,11 @@ def parse_address(text: str) -> Address:
         return Address(text, text)
     kind, mark, rest = text.partition(":")
     if mark and kind in _PREFIXES and not rest.startswith("//"):
-        return _prefixed(text, kind, rest)
+        if kind == "spark":
+            raise unsupported(text, kind)
+        versioned = _VERSION.match(rest)
+        path, version = (versioned[1], versioned[2]) if versioned else (rest, None)
+        return Address(text, _local(path), kind=kind, version=version)
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1] not in _KNOWN_SCHEMES:
         raise unsupported(text, scheme[1])
@@ -104,14 +108,6 @@ def unsupported(text: str, scheme: str) -> InputError:
     shown = re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", text)  # never a password
     words = f"{shown}: addresses of {scheme} are not served: {remedy}"
     return InputError(words, code="unsupported_address", path=shown)
-
-
-def _prefixed(text: str, kind: str, rest: str) -> Address:
-    if kind not in ("delta", "iceberg"):
-        raise unsupported(text, kind)
-    versioned = _VERSION.match(rest)
-    path, version = (versioned[1], versioned[2]) if versioned else (rest, None)
-    return Address(text, _local(path), kind=kind, version=version)
 
 
 def _local(path: str) -> str:
@@ -147,11 +143,8 @@ class InputFile:
         """Raise if the file has changed since it was opened."""
         now = InputFile.of(self.path, self.name)
         if (now.size, now.modified_ns) != (self.size, self.modified_ns):
-            raise InputError(
-                f"{self.name} changed while it was being read: run again when nobody writes to it",
-                code="file_changed",
-                path=self.name,
-            )
+            words = f"{self.name} changed while it was being read: run again when nobody writes to it"
+            raise InputError(words, code="file_changed", path=self.name)
 
     def with_absolute_path(self) -> InputFile:
         """The same file for a process in another folder."""

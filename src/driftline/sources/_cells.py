@@ -57,11 +57,7 @@ def json_text(value: object) -> str:
 
 def _string_text(value: str) -> str:
     text = encode_basestring(value)
-    return text if text.isascii() else _SURROGATE.sub(_escaped, text)
-
-
-def _escaped(half: re.Match[str]) -> str:
-    return f"\\u{ord(half[0]):04x}"
+    return text if text.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def _float_text(value: float) -> str:
@@ -156,12 +152,9 @@ def json_texts(values: Iterable[object], name: str) -> list[str]:
     try:
         return [json_text(value) for value in values]
     except TypeError as error:
-        raise InputError(
-            f"column {json.dumps(name, ensure_ascii=False)} holds {error}, which has no JSON form: convert it, "
-            "or leave the column out",
-            code="unsupported_input",
-            column=name,
-        ) from error
+        what = f"column {json.dumps(name, ensure_ascii=False)} holds {error}, which has no JSON form"
+        words = f"{what}: convert it, or leave the column out"
+        raise InputError(words, code="unsupported_input", column=name) from error
     except RecursionError:
         raise InputError(f"column {json.dumps(name)} is nested too deeply", code="unsupported_input") from None
 
@@ -269,8 +262,9 @@ def plain_values(cells: pl.Series) -> pl.Series:
 
 def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Table:
     """An Arrow table, or some of its rows, with every column as JSON text; names stay."""
-    columns = [_json_column(column, name, records) for name, column in _named(table)]
-    arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in columns]
+    named = zip(table.column_names, table.columns, strict=True)
+    texts = (_json_column(column, name, records) for name, column in named)
+    arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in texts]
     return pa.Table.from_arrays(arrays, list(table.column_names))
 
 
@@ -288,10 +282,6 @@ def take_rows(table: pa.Table, records: RecordNumbers | pl.Series) -> pa.Table:
     return pa.table(columns, schema=table.schema)
 
 
-def _named(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
-    return list(zip(table.column_names, table.columns, strict=True))
-
-
 def _json_column(column: pa.ChunkedArray, name: str, records: RecordNumbers | None) -> pl.Series:
     if not is_of_polars(column.type):
         values = column.to_pylist()
@@ -305,9 +295,8 @@ def is_of_polars(type_: pa.DataType) -> bool:
     types = pa.types
     if types.is_dictionary(type_):
         return is_of_polars(type_.value_type)
-    if types.is_decimal256(type_) or types.is_run_end_encoded(type_) or types.is_interval(type_):
-        return False
-    if types.is_union(type_) or types.is_list_view(type_) or types.is_large_list_view(type_):
+    missing = (types.is_decimal256, types.is_run_end_encoded, types.is_interval, types.is_union)
+    if any(is_one(type_) for is_one in (*missing, types.is_list_view, types.is_large_list_view)):
         return False
     if isinstance(type_, pa.BaseExtensionType):
         return is_of_polars(type_.storage_type)
@@ -316,8 +305,7 @@ def is_of_polars(type_: pa.DataType) -> bool:
 
 def json_cells(cells: pl.Series, name: str) -> pl.Series:
     """The JSON texts of a column; `name` is for the error where it has none."""
-    text = _texts(cells.alias("x"), name)
-    return text.fill_null("null")
+    return _texts(cells.alias("x"), name).fill_null(_NULL)
 
 
 def _texts(cells: pl.Series, name: str) -> pl.Series:

@@ -55,15 +55,17 @@ def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
 
     from driftline.sources._cells import spool_rows
 
-    if _is_sqlite(given):
+    library = type(given).__module__.partition(".")[0]
+    if library in ("sqlite3", "apsw") and type(given).__name__ == "Connection":
         given = _only_table(given)
     if is_rows(given):
-        return ObjectSource(spool_rows(((_Nowhere(), map(_row, given)),), workspace))
+        rows = ({str(name): value for name, value in row.items()} for row in given)
+        return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace))
     if hasattr(given, "description") and not hasattr(given, "fetch_record_batch"):
         names = [part[0] for part in given.description or ()]
         rows = (dict(zip(names, row, strict=True)) for row in given)
         return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace, names))
-    if type(given).__module__.partition(".")[0] == "pandas":
+    if library == "pandas":
         frame = _pandas_frame(given)
         table = _pandas_table(frame)
         if table is None:
@@ -118,11 +120,6 @@ class MemorySlice(TypedRows):
         return self.rows.to_arrow() if hasattr(self.rows, "to_arrow") else self.rows
 
 
-def _is_sqlite(given: object) -> bool:
-    kind = type(given)
-    return kind.__module__.partition(".")[0] in ("sqlite3", "apsw") and kind.__name__ == "Connection"
-
-
 def _only_table(connection: Any) -> Any:
     """All rows of the one table that a database has."""
     from driftline.sources._formats.sqlite import quoted
@@ -163,11 +160,8 @@ def _pandas_frame(given: Any) -> Any:
     if any(name is not None for name in given.index.names):
         taken = [name for name in given.index.names if name in given.columns]
         if taken:
-            raise InputError(
-                f"the index and a column are both called {taken[0]!r}: rename one, or give reset_index(drop=True)",
-                code="unsupported_input",
-                column=str(taken[0]),
-            )
+            words = f"the index and a column are both called {taken[0]!r}: rename one, or give reset_index(drop=True)"
+            raise InputError(words, code="unsupported_input", column=str(taken[0]))
         given = given.reset_index()
     elif not given.index.equals(pd.RangeIndex(len(given))):
         raise InputError(
@@ -207,10 +201,6 @@ def _tables(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
     for batch in reader:
         for start in range(0, max(1, batch.num_rows), _BATCH_ROWS):
             yield pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in row.items()}
 
 
 class _Nowhere(InputFile):

@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
 from typing import Any, BinaryIO, cast
 
 import xxhash
@@ -42,7 +41,7 @@ from driftline.sources._addresses import (
 )
 from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
-from driftline.sources._source import Opening, ReadOptions, Source, number_type, reading_errors
+from driftline.sources._source import Opening, ReadOptions, Source, explained, number_type, reading_errors
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -127,27 +126,20 @@ def _expand(name: str) -> list[str]:
     """The files of a folder or a glob in the order of their names, or the path itself."""
     if (listed := _listed_parts(name)) is not None:
         return listed
+    code, words, found = "not_found", f"no file matches {name}", [name]
     if is_url(name):
+        words = f"no object matches {name}"
         found = [url for url in list_urls(name) if not name.endswith("/") or _is_data(url.rpartition("/")[2])]
-        if not found:
-            raise InputError(f"no object matches {name}", code="not_found", path=name)
-        return found
-    if os.path.isdir(name):
+    elif os.path.isdir(name):
+        code = "is_a_directory"
+        words = f"{name} is a directory without data files: name a file, or a folder of part files"
         with io_errors(name):
             found = sorted(entry.path for entry in os.scandir(name) if entry.is_file() and _is_data(entry.name))
-        if not found:
-            raise InputError(
-                f"{name} is a directory without data files: name a file, or a folder of part files",
-                code="is_a_directory",
-                path=name,
-            )
-        return found
-    if not os.path.exists(name) and glob.has_magic(name):
+    elif not os.path.exists(name) and glob.has_magic(name):
         found = sorted(path for path in glob.glob(name) if os.path.isfile(path))
-        if not found:
-            raise InputError(f"no file matches {name}", code="not_found", path=name)
-        return found
-    return [name]
+    if not found:
+        raise InputError(words, code=code, path=name)
+    return found
 
 
 def _listed_parts(name: str) -> list[str] | None:
@@ -201,23 +193,20 @@ def _unzipped(file: InputFile, workspace: Workspace) -> InputFile:
         import zipfile
         import zlib
 
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                names = [item.filename for item in archive.infolist() if not item.is_dir()]
-                data = [name for name in names if not name.startswith(("__MACOSX/", "."))]
-                if len(data) != 1:
-                    listed = ", ".join(data[:5]) or "none"
-                    raise InputError(
-                        f"{file.name} is a ZIP archive of {len(data)} files ({listed}): unpack it and name one",
-                        code="unsupported_format",
-                        path=file.name,
-                    )
-                with archive.open(data[0]) as member:
-                    return _spool(cast(BinaryIO, member), f"{file.name}/{data[0]}", workspace)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise InputError(
-                f"{file.name} is a ZIP archive that cannot be read: {error}", code="corrupt_compression", path=file.name
-            ) from error
+        broken = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+        words = f"{file.name} is a ZIP archive that cannot be read"
+        with (
+            explained(broken, words, code="corrupt_compression", path=file.name),
+            zipfile.ZipFile(stream) as archive,
+        ):
+            names = [item.filename for item in archive.infolist() if not item.is_dir()]
+            data = [name for name in names if not name.startswith(("__MACOSX/", "."))]
+            if len(data) != 1:
+                archived = f"a ZIP archive of {len(data)} files ({', '.join(data[:5]) or 'none'})"
+                words = f"{file.name} is {archived}: unpack it and name one"
+                raise InputError(words, code="unsupported_format", path=file.name)
+            with archive.open(data[0]) as member:
+                return _spool(cast(BinaryIO, member), f"{file.name}/{data[0]}", workspace)
 
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
@@ -292,24 +281,17 @@ def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Loca
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
         header, typed = source.header("B"), source.typed
-    return _empty_parquet(header, folder) if typed else _empty_csv(header, options, given, folder)
+    if typed:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-
-def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Location) -> Location:
+        target = folder / "nothing.parquet"
+        with atomic_write(target) as out:
+            pq.write_table(pa.table({name: pa.array([], pa.string()) for name in header}), out)
+        return target
     # Without an option the suffix decides the delimiter, so the empty file has the same one.
     delimiter = options.delimiter_of(given)
     target = folder / ("nothing.tsv" if options.delimiter is None and delimiter == "\t" else "nothing.csv")
     with text_into(target, options.encoding) as out:
-        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        writer.writerow(header)
-    return target
-
-
-def _empty_parquet(header: Sequence[str], folder: Location) -> Location:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    target = folder / "nothing.parquet"
-    with atomic_write(target) as out:
-        pq.write_table(pa.table({name: pa.array([], pa.string()) for name in header}), out)
+        csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(header)
     return target

@@ -96,11 +96,8 @@ def reading_errors(name: str) -> Iterator[None]:
     except Exception as error:
         if not _is_of_the_input(error):
             raise
-        raise InputError(
-            f"{name} cannot be read: {first_line(error)} (is it complete, and of the format that its name says?)",
-            code="unreadable_input",
-            path=name,
-        ) from error
+        words = f"{name} cannot be read: {first_line(error)} (is it complete, and of the format that its name says?)"
+        raise InputError(words, code="unreadable_input", path=name) from error
 
 
 @contextmanager
@@ -130,9 +127,11 @@ def _is_of_the_input(error: Exception) -> bool:
 def _explained(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def reading(self: Any, *given: Any, **options: Any) -> Any:
-        with reading_errors(_name_of(self)):
+        files = self.files
+        name = files[0].name if files else f"the {getattr(self, 'format', 'input')} table"
+        with reading_errors(name):
             found = method(self, *given, **options)
-        return _explained_rows(found, _name_of(self)) if isinstance(found, Iterator) else found
+        return _explained_rows(found, name) if isinstance(found, Iterator) else found
 
     return reading
 
@@ -140,11 +139,6 @@ def _explained(method: Callable[..., Any]) -> Callable[..., Any]:
 def _explained_rows(rows: Iterator[Any], name: str) -> Iterator[Any]:
     with reading_errors(name):
         yield from rows
-
-
-def _name_of(reader: Source | Split) -> str:
-    files = reader.files
-    return files[0].name if files else f"the {getattr(reader, 'format', 'input')} table"
 
 
 class _Reader:
@@ -329,8 +323,7 @@ class Counted(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowLengthError:
+class RowLengthError(NamedTuple):
     """The first record of a range (counted from 0) whose number of fields is not the header's."""
 
     record: int
@@ -447,21 +440,15 @@ def check_digits(type_: pa.DataType, name: str) -> None:
     from pyarrow.types import is_decimal
 
     if is_decimal(type_) and max(type_.precision, type_.scale) > _MAX_DIGITS:
-        raise InputError(
-            f'column "{name}" has decimals of {type_.precision} digits, '
-            f"and {_MAX_DIGITS} are the most: cast it to decimal({_MAX_DIGITS}, S) or to text",
-            code="unsupported_type",
-            column=name,
-        )
+        limit = f"{_MAX_DIGITS} are the most: cast it to decimal({_MAX_DIGITS}, S) or to text"
+        words = f'column "{name}" has decimals of {type_.precision} digits, and {limit}'
+        raise InputError(words, code="unsupported_type", column=name)
 
 
 def part_mismatch(side: str, name: str) -> TableError:
     """The error for a part file with another header than the first part."""
-    return TableError(
-        f"Header mismatch: the parts of {side} have different headers (first seen in {name})",
-        code="header_mismatch",
-        side=side,
-    )
+    words = f"Header mismatch: the parts of {side} have different headers (first seen in {name})"
+    return TableError(words, code="header_mismatch", side=side)
 
 
 @dataclass(frozen=True, slots=True)

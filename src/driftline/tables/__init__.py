@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         assert_equal as assert_equal,
         diff as diff,
     )
+    from driftline.tables._apply import Merged as Merged, merge as merge, patch as patch
     from driftline.tables._engines import (
         TableDiffJob as TableDiffJob,
         TableInput as TableInput,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         remedy as remedy,
         report_settings as report_settings,
     )
-    from driftline.tables._merge import Merged as Merged, merge as merge, patch as patch
     from driftline.tables._options import (
         OPTION_GROUPS as OPTION_GROUPS,
         OPTIONS as OPTIONS,

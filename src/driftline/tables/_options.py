@@ -12,7 +12,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import OptionError, TableError
@@ -26,6 +26,7 @@ DuplicateColumns = Literal["error", "rename"]
 EmptyKey = Literal["error", "allow"]
 Duplicates = Literal["error", "first", "last", "match"]
 Settings = Mapping[str, Any] | Iterable[Any]  # of columns, as the user writes them: COL=VALUE, pairs, a mapping
+Value = TypeVar("Value")
 Given = Literal["text", "flag", "texts", "pairs"]  # the shape of what a user writes
 
 _NOT_DELIMITERS = '"\r\n'
@@ -90,12 +91,10 @@ def pairs(value: Settings) -> list[tuple[str, Any]]:
     return found
 
 
-def renames(value: Settings) -> tuple[tuple[str, str], ...]:
-    found = pairs(value)
-    for old, new in found:
-        if not isinstance(new, str):
-            raise ValueError(f"the new name of {old!r} is not a text")
-    return tuple(found)
+def _new_name(old: str, new: object) -> str:
+    if not isinstance(new, str):
+        raise ValueError(f"the new name of {old!r} is not a text")
+    return new
 
 
 def parse_encoding(value: str) -> str:
@@ -134,12 +133,13 @@ def mark(value: object) -> str:
     return value
 
 
-def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
-    """Steps for each column, in their fixed order."""
-    return tuple((name, _steps(name, given)) for name, given in pairs(value))
+def by_column(parse: Callable[[str, Any], Value]) -> Callable[[Settings], tuple[tuple[str, Value], ...]]:
+    """A check of pairs: the value of each column by its name and what was given."""
+    return lambda value: tuple((name, parse(name, given)) for name, given in pairs(value))
 
 
 def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
+    """Steps in their fixed order."""
     wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else words(given)
     for step in wanted:
         if step not in tuple(STEPS):
@@ -147,12 +147,8 @@ def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
     return tuple(step for word, step in STEPS.items() if word in wanted)
 
 
-def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
-    """A kind for each column, with a pattern for dates and times that are not ISO 8601."""
-    return tuple((name, _declared_type(name, given)) for name, given in pairs(value))
-
-
 def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
+    """A kind, with a pattern for dates and times that are not ISO 8601."""
     word, mark, pattern = given.partition(":") if isinstance(given, str) else (given, "", "")
     kind = KINDS.get(word) if isinstance(word, str) else None
     if kind is None or (mark and not kind.has_patterns):
@@ -161,11 +157,8 @@ def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
     return kind, TimePattern.of(pattern, of_dates=word == "date") if mark else None
 
 
-def tolerances(value: Settings) -> tuple[tuple[str, Tolerance], ...]:
-    return tuple((name, _tolerance(name, str(given))) for name, given in pairs(value))
-
-
-def _tolerance(name: str, text: str) -> Tolerance:
+def _tolerance(name: str, given: object) -> Tolerance:
+    text = str(given)
     found = _DURATION.fullmatch(text)
     if found is not None:
         from fractions import Fraction
@@ -209,35 +202,35 @@ def _option(default: Any, given: Given, help: str, **about: Any) -> Any:  # noqa
     return field(default=default, metadata={"option": Option(given, help, **about)})
 
 
-def _choice(words: Any, help: str, code: str = "invalid_option") -> Any:  # noqa: A002
+def _flag(help: str) -> Any:  # noqa: A002
+    return _option(False, "flag", help)
+
+
+def _several(given: Given, help: str, metavar: str, check: Callable[[Any], Any], **about: Any) -> Any:  # noqa: A002
+    return _option((), given, help, metavar=metavar, check=check, **about)
+
+
+def _choice(words: Any, help: str, code: str = "invalid_option", **default: Any) -> Any:  # noqa: A002
     known = get_args(words)
-    check = one_of(known)
-    return _option(known[0], "text", help, metavar="|".join(known), check=check, words=known, code=code)
+    usual = default.get("default", known[0])
+    return _option(usual, "text", help, metavar="|".join(known), check=one_of(known), words=known, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """Checked options of one diff; made by `check_options`."""
 
-    key_columns: tuple[str, ...] = _option(
-        (), "texts", "A key column; may be repeated.", metavar="COL", check=names, flag="--key", short="-k"
+    key_columns: tuple[str, ...] = _several(
+        "texts", "A key column; may be repeated.", "COL", names, flag="--key", short="-k"
     )
-    mode: Mode = _option(
-        None,
-        "text",
-        "Default: keyed when --key is given, else positional.",
-        metavar="keyed|positional",
-        check=one_of(get_args(Mode)),
-        words=get_args(Mode),
-        code="invalid_mode",
+    mode: Mode = _choice(
+        Mode, "Default: keyed when --key is given, else positional.", code="invalid_mode", default=None
     )
     header_mode: HeaderMode = _choice(
-        HeaderMode,
-        "Columns in the same order, in any order, or those that both sides have.",
-        code="invalid_header_mode",
+        HeaderMode, "Columns in the same order, in any order, or those that both sides have.", "invalid_header_mode"
     )
-    emit_unchanged: bool = _option(False, "flag", "Also write an event for every row that did not change.")
-    ignore_row_order: bool = _option(False, "flag", "Positional mode: compare rows as a multiset.")
+    emit_unchanged: bool = _flag("Also write an event for every row that did not change.")
+    ignore_row_order: bool = _flag("Positional mode: compare rows as a multiset.")
 
     encoding: tuple[str, str] = _option(
         ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=parse_encoding, each_side=True
@@ -251,12 +244,12 @@ class TableOptions:
         code="invalid_delimiter",
         each_side=True,
     )
-    no_header: bool = _option(False, "flag", "CSV files begin with data; columns are called c1, c2, …")
+    no_header: bool = _flag("CSV files begin with data; columns are called c1, c2, …")
     duplicate_columns: DuplicateColumns = _choice(
         DuplicateColumns, "What to do about a column name that is empty or there twice."
     )
     ragged: Ragged = _choice(Ragged, "What to do about CSV rows that are shorter or longer than the header.")
-    skip_blank_lines: bool = _option(False, "flag", "Leave blank lines of CSV files out.")
+    skip_blank_lines: bool = _flag("Leave blank lines of CSV files out.")
     skip_lines: tuple[int, int] = _option(
         (0, 0),
         "text",
@@ -269,40 +262,34 @@ class TableOptions:
         None, "text", "Leave lines of CSV files out that start with this, such as #.", metavar="TEXT", check=mark
     )
 
-    rename: tuple[tuple[str, str], ...] = _option(
-        (), "pairs", "A's column OLD is called NEW in B; may be repeated.", metavar="OLD=NEW", check=renames
+    rename: tuple[tuple[str, str], ...] = _several(
+        "pairs", "A's column OLD is called NEW in B; may be repeated.", "OLD=NEW", by_column(_new_name)
     )
-    ignore: tuple[str, ...] = _option(
-        (), "texts", "Do not compare a column; * and ? match. May be repeated.", metavar="COL", check=names
+    ignore: tuple[str, ...] = _several(
+        "texts", "Do not compare a column; * and ? match. May be repeated.", "COL", names
     )
-    only: tuple[str, ...] = _option(
-        (), "texts", "Compare these columns only; * and ? match. May be repeated.", metavar="COL", check=names
+    only: tuple[str, ...] = _several(
+        "texts", "Compare these columns only; * and ? match. May be repeated.", "COL", names
     )
 
-    normalize: tuple[tuple[str, tuple[Step, ...]], ...] = _option(
-        (),
-        "pairs",
-        f"Compare text in a plainer form: {', '.join(STEPS)}. May be repeated.",
-        metavar="COL=LIST",
-        check=normalizations,
+    normalize: tuple[tuple[str, tuple[Step, ...]], ...] = _several(
+        "pairs", f"Compare text in a plainer form: {', '.join(STEPS)}. May be repeated.", "COL=LIST", by_column(_steps)
     )
-    null: tuple[str, ...] = _option(
-        (), "texts", 'A word that means null, such as NULL or ""; may be repeated.', metavar="WORD", check=words
+    null: tuple[str, ...] = _several(
+        "texts", 'A word that means null, such as NULL or ""; may be repeated.', "WORD", words
     )
-    types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _option(
-        (),
+    types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _several(
         "pairs",
         "Compare a column as text, number, date, datetime or boolean, or as date:PATTERN. May be repeated.",
-        metavar="COL=TYPE",
-        check=declared_types,
+        "COL=TYPE",
+        by_column(_declared_type),
         flag="--as",
     )
-    tolerance: tuple[tuple[str, Tolerance], ...] = _option(
-        (),
+    tolerance: tuple[tuple[str, Tolerance], ...] = _several(
         "pairs",
         "Numbers that near are equal (0.01, 1%, 0.01,1%), or times (2s, 1.5h). May be repeated.",
-        metavar="COL=LIMIT",
-        check=tolerances,
+        "COL=LIMIT",
+        by_column(_tolerance),
     )
 
     empty_key: EmptyKey = _choice(EmptyKey, "What to do about a row without a key.")
@@ -310,17 +297,11 @@ class TableOptions:
         Duplicates, "What to do about rows of one key: keep the first or last, or match the rows that are alike."
     )
 
-    column_stats: bool = _option(False, "flag", "Also count the changes of every column.")
-    fail_if: tuple[Threshold, ...] = _option(
-        (),
-        "texts",
-        'Exit 1 only if this holds, such as "changed > 1%"; may be repeated.',
-        metavar="CONDITION",
-        check=thresholds,
+    column_stats: bool = _flag("Also count the changes of every column.")
+    fail_if: tuple[Threshold, ...] = _several(
+        "texts", 'Exit 1 only if this holds, such as "changed > 1%"; may be repeated.', "CONDITION", thresholds
     )
-    changed_columns_only: bool = _option(
-        False, "flag", "csv, markdown, html: show the key and the columns that differ somewhere."
-    )
+    changed_columns_only: bool = _flag("csv, markdown, html: show the key and the columns that differ somewhere.")
 
     @property
     def has_row_numbers(self) -> bool:
@@ -436,10 +417,8 @@ def check_options(**given: Any) -> TableOptions:
         if option.each_side:
             both = wanted.pop(name, None)
             sides = [wanted.pop(f"{name}_{side}", both) for side in _SIDES]
-            usual = DEFAULTS[name]
-            checked[name] = tuple(
-                usual[at] if side is None else _checked(name, option, side) for at, side in enumerate(sides)
-            )
+            pairs_ = zip(sides, DEFAULTS[name], strict=True)
+            checked[name] = tuple(usual if one is None else _checked(name, option, one) for one, usual in pairs_)
         elif name in wanted:
             checked[name] = _checked(name, option, wanted.pop(name))
     if wanted:
@@ -451,14 +430,9 @@ def _checked(name: str, option: Option, value: Any) -> Any:
     try:
         return option.check(value)
     except ValueError as error:
-        words = str(error) if option.code == "invalid_option" else _wording(name, error, value)
-        raise OptionError(f"{name}: {words}" if option.code == "invalid_option" else words, code=option.code) from None
-
-
-def _wording(name: str, error: ValueError, value: Any) -> str:
-    if name == "delimiter":
-        return f"Unsupported delimiter: {value!r} ({error})"
-    return f'Unsupported {name}: "{value}"'
+        words = f"{name}: {error}" if option.code == "invalid_option" else f'Unsupported {name}: "{value}"'
+        words = f"Unsupported delimiter: {value!r} ({error})" if name == "delimiter" else words
+        raise OptionError(words, code=option.code) from None
 
 
 def _combined(checked: dict[str, Any]) -> TableOptions:

@@ -110,21 +110,25 @@ class ColumnProfile:
         self.examples.setdefault(kind, (before, after))
         self.count_pairs([((before, after), 1)])
 
+    def _forms(self, rule: CellRule, *cells: str) -> list[str]:
+        sides = zip(cells, self.typed, strict=True)
+        return [rule.form_of_json(cell) if typed else rule.form(cell) for cell, typed in sides]
+
     def _kind(self, before: str, after: str) -> str:
-        typed = self.typed
-        forms = [_form(NUMBERS, before, typed[0]), _form(NUMBERS, after, typed[1])]
+        forms = self._forms(NUMBERS, before, after)
         are_numbers = all(form[0] == NUMBER and math.isfinite(number_of(form)) for form in forms)
         if are_numbers:
             self.note_numbers(number_of(forms[0]), number_of(forms[1]))
             self.same_number += forms[0] == forms[1]
-        spelling = spelling_kind(before, after, typed)
-        if spelling is not None:
-            return spelling
-        if is_empty(before, typed[0]) or is_empty(after, typed[1]):
-            return "filled" if is_empty(before, typed[0]) else "emptied"
+        for kind, rule in SPELLINGS.items():
+            if len(set(self._forms(rule, before, after))) == 1:
+                return kind
+        for kind, cell, typed in zip(("filled", "emptied"), (before, after), self.typed, strict=True):
+            if cell in (("null", '""') if typed else ("",)):
+                return kind
         if are_numbers:
             return _number_kind(before, after, forms)
-        forms = [_form(TIMES, before, typed[0]), _form(TIMES, after, typed[1])]
+        forms = self._forms(TIMES, before, after)
         if forms[0][0] == forms[1][0] and forms[0][0] in (LOCAL, INSTANT):
             if forms[0] == forms[1]:
                 return "date_format"
@@ -132,7 +136,7 @@ class ColumnProfile:
             moved = float(new - old) + (new_part - old_part) / 1e9
             self.shift = Span(moved, moved).joined(self.shift)
             return "date"
-        return "reordered" if is_reordered(before, after, typed) else "other"
+        return "reordered" if is_reordered(before, after, self.typed) else "other"
 
     def note_numbers(self, old: float, new: float) -> None:
         """Count the distance of two numbers, and widen the spans of offsets and factors."""
@@ -160,9 +164,9 @@ class ColumnProfile:
         self.kinds.update(later.kinds)
         self.examples = {**later.examples, **self.examples}
         self.sizes = [a + b for a, b in zip(self.sizes, later.sizes, strict=True)]
-        self.offset = later.offset.joined(self.offset) if later.offset else self.offset
-        self.factor = later.factor.joined(self.factor) if later.factor else self.factor
-        self.shift = later.shift.joined(self.shift) if later.shift else self.shift
+        for name in ("offset", "factor", "shift"):
+            if (span := getattr(later, name)) is not None:
+                setattr(self, name, span.joined(getattr(self, name)))
         self.largest = max(self.largest, later.largest)
         self.same_number += later.same_number
         self.left_out |= later.left_out
@@ -226,10 +230,6 @@ class ColumnProfile:
         return found | ({"within_99": size} if (size := self.nearly_all_within) is not None else {})
 
 
-def is_empty(cell: str, typed: bool) -> bool:
-    return cell in ("null", '""') if typed else cell == ""
-
-
 def decimals(cell: str) -> int | None:
     """How many digits are behind the point; None for a number with an exponent."""
     if "e" in cell or "E" in cell:
@@ -250,14 +250,6 @@ def _number_kind(before: str, after: str, forms: Sequence[str]) -> str:
     return "rounding" if abs(old - new) <= HALF * 10.0 ** -min(places[0], places[1]) else "number"
 
 
-def spelling_kind(before: str, after: str, typed: Typed) -> str | None:
-    """Whether two cells differ in case or blanks alone."""
-    for kind, rule in SPELLINGS.items():
-        if _form(rule, before, typed[0]) == _form(rule, after, typed[1]):
-            return kind
-    return None
-
-
 def is_reordered(before: str, after: str, typed: Typed) -> bool:
     """Whether two cells are lists of the same items in another order."""
     items = _items(before, typed[0])
@@ -274,10 +266,6 @@ def _items(cell: str, typed: bool) -> list[str] | None:
         return ["[", *sorted(json.dumps(item, sort_keys=True) for item in value)]
     mark = next((mark for mark in LIST_MARKS if isinstance(value, str) and mark in value), None)
     return None if mark is None else [mark, *sorted(item.strip(SPACE) for item in value.split(mark))]
-
-
-def _form(rule: CellRule, cell: str, typed: bool) -> str:
-    return rule.form_of_json(cell) if typed else rule.form(cell)
 
 
 def _value(cell: str, typed: bool) -> Any:
@@ -314,17 +302,13 @@ def _duration(seconds: float) -> str:
 # Rows: runs of added and of removed rows in the order of the output.
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Rows of one kind that follow each other, with the places of the first and the last."""
 
     kind: str
     rows: int
     first: str
     last: str
-
-    def followed_by(self, later: Run) -> Run:
-        return Run(self.kind, self.rows + later.rows, self.first, later.last)
 
 
 @dataclass
@@ -339,7 +323,7 @@ class RowRuns:
     def add(self, run: Run) -> None:
         """Add the next run; one that continues the last is joined with it."""
         if self.last is not None and self.last.kind == run.kind:
-            joined = self.last.followed_by(run)
+            joined = self.last._replace(rows=self.last.rows + run.rows, last=run.last)
             self.first = joined if self.first == self.last and self.count.total() == 1 else self.first
             self.last = joined
         else:
@@ -449,7 +433,8 @@ class Profile:
             yield suggest("tolerance", plain_number(size), column.within(size), about, numbers)
         elif otherwise and otherwise >= _OFTEN * total:
             yield suggest("as", "number", otherwise, "numbers written otherwise", ("number_format", *SPELLINGS))
-        steps = _steps(column.kinds)
+        blanks = ["blanks", "trim"] if column.kinds["blanks"] + column.kinds["case_blanks"] else []
+        steps = ",".join([*blanks, *(["case"] if column.kinds["case"] + column.kinds["case_blanks"] else [])])
         hides = sum(column.kinds[kind] for kind in SPELLINGS)
         if steps and hides >= _OFTEN * total:
             words = " and ".join(word for word in ("case", "blanks") if word in steps)
@@ -462,12 +447,8 @@ class Profile:
         return [*self.runs.words(), *(one.sentence for one in self.suggestions())]
 
     def to_dict(self) -> dict[str, Any]:
-        longest = {kind: {"runs": self.runs.count[kind], "longest": run} for kind, run in self.runs.longest.items()}
-        rows = {
-            kind: {"runs": about["runs"], "longest": {name: getattr(about["longest"], name) for name in Run.__slots__}}
-            for kind, about in longest.items()
-            if kind != "changed"
-        }
+        longest = {kind: run._asdict() for kind, run in self.runs.longest.items() if kind != "changed"}
+        rows = {kind: {"runs": self.runs.count[kind], "longest": run} for kind, run in longest.items()}
         order = sorted(self.columns.items(), key=lambda item: (-item[1].changes, item[0]))
         return {
             "columns": {name: column.to_dict() for name, column in order},
@@ -475,13 +456,6 @@ class Profile:
             "blocks": self.runs.words(),
             "suggestions": [one.to_dict() for one in self.suggestions()],
         }
-
-
-def _steps(kinds: Counter[str]) -> str:
-    """The steps of `--normalize` that hide what differs in case or blanks."""
-    has_blanks = kinds["blanks"] + kinds["case_blanks"] > 0
-    has_case = kinds["case"] + kinds["case_blanks"] > 0
-    return ",".join([*(["blanks", "trim"] if has_blanks else []), *(["case"] if has_case else [])])
 
 
 def place_of(event: Mapping[str, Any]) -> str:

@@ -7,84 +7,54 @@ needs neither Arrow nor Polars.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import NamedTuple, Protocol, TypeVar
 
 from driftline.errors import TableError
 from driftline.sources import TextTable
-from driftline.tables._columns import (
-    Column,
-    Comparison,
-    Problem,
-    Side,
-    duplicate_key_problem,
-    missing_key_problem,
-    raise_first_error,
-    resolve_columns,
-    width_problem,
-)
-from driftline.tables._events import (
-    Event,
-    Stats,
-    changed_event,
-    changes_by_column,
-    column_stats_event,
-    count_changes,
-    joined_profile,
-    row_event,
-    schema_event,
-)
+from driftline.tables import _columns, _events
+from driftline.tables._columns import Column, Comparison, Problem, Side
+from driftline.tables._events import Event, Stats
 from driftline.tables._options import TableOptions
 from driftline.tables._profile import Profile
 
-Record = list[str]
 Forms = tuple[str, ...]
-Cells = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PlainRow:
+class PlainRow(NamedTuple):
     """A row: its record's number, its cells by name, and the normalized values of its compared cells and its key."""
 
     number: int
-    cells: Cells
+    cells: dict[str, str]
     forms: Forms
     key: Forms
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Matched rows; one of them may be missing."""
-
-    before: PlainRow | None
-    after: PlainRow | None
+Pair = tuple[PlainRow | None, PlainRow | None]  # matched rows; one of them may be missing
 
 
 def diff_tables(
     a: TextTable, b: TextTable, options: TableOptions, *, profiled: bool = False
 ) -> tuple[list[Event], Stats]:
     """All events of the diff and its counts; an error is raised before the first event."""
-    compared = resolve_columns(a.header, b.header, options)
+    compared = _columns.resolve_columns(a.header, b.header, options)
     sides = _Side("A", a, compared, options), _Side("B", b, compared, options)
-    raise_first_error([problem for side in sides for problem in side.problems()])
-    pairs = list(_pairs(*sides, options))
-    events = [event for pair in pairs for event in _events_of(pair, compared, options)]
-    changes = count_changes(events)
-    stats = replace(_stats(events, options, sides, compared), columns=changes_by_column(compared, changes))
+    _columns.raise_first_error([problem for side in sides for problem in side.problems()])
+    events = [_event_of(*pair, compared, options) for pair in _pairs(*sides, options)]
+    changes = _events.count_changes(events)
+    stats = replace(_stats(events, options, sides, compared), columns=_events.changes_by_column(compared, changes))
     if profiled:
         profile = Profile()
         for event in events:
             profile.add(event)
-        stats = replace(stats, profile=joined_profile([profile], compared, stats))
-    shown = [event for event in events if event["type"] != "unchanged" or _emits_unchanged(options)]
+        stats = replace(stats, profile=_events.joined_profile([profile], compared, stats))
+    emits_unchanged = options.emit_unchanged and not options.ignore_row_order
+    shown = [event for event in events if event["type"] != "unchanged" or emits_unchanged]
     if options.column_stats:
-        shown.append(column_stats_event(compared, stats, changes))
-    return [schema_event(compared), *shown, stats.to_event()], stats
-
-
-def _emits_unchanged(options: TableOptions) -> bool:
-    return options.emit_unchanged and not options.ignore_row_order
+        shown.append(_events.column_stats_event(compared, stats, changes))
+    return [_events.schema_event(compared), *shown, stats.to_event()], stats
 
 
 class _Side:
@@ -94,54 +64,49 @@ class _Side:
         self.side = side
         self.table = table
         self.dropped = 0
-        self._compared = compared
+        self.compared = compared
         self._options = options
-        self._width = len(table.header)
-        fits = [(number, record) for number, record in table.rows if len(record) == self._width]
-        self.rows = [self._row(number, record) for number, record in fits]
+        width = len(table.header)
+        self.rows = [self._row(number, record) for number, record in table.rows if len(record) == width]
 
-    def _row(self, number: int, record: Record) -> PlainRow:
+    def _row(self, number: int, record: list[str]) -> PlainRow:
         cells = dict(zip(self.table.header, record, strict=True))
-        compared = self._compared
+        compared = self.compared
         return PlainRow(number, cells, self._forms(cells, compared.columns), self._forms(cells, compared.keys))
 
-    def _forms(self, cells: Cells, columns: Sequence[Column]) -> Forms:
+    def _forms(self, cells: dict[str, str], columns: Sequence[Column]) -> Forms:
         in_a = self.side == "A"
         return tuple(column.rule.form(cells[column.a if in_a else column.b]) for column in columns)
 
     def problems(self) -> Iterator[Problem]:
         """The errors of the rows: the first of each kind."""
+        width = len(self.table.header)
         for number, record in self.table.rows:
-            if len(record) != self._width:
-                yield width_problem(self.side, number, self._width, len(record))
+            if len(record) != width:
+                yield _columns.width_problem(self.side, number, width, len(record))
                 return
-        if not self._compared.keys:
+        if not self.compared.keys:
             return
         first_rows: dict[Forms, int] = {}
         for row in self.rows:
             missing = self._missing_key(row)
             if missing is not None:
-                yield missing_key_problem(self.side, row.number, missing)
+                yield _columns.missing_key_problem(self.side, row.number, missing)
             elif self._options.duplicates == "error" and row.key in first_rows:
-                yield duplicate_key_problem(self.side, row.number, first_rows[row.key], _key_of(row, self._keys()))
+                key = _key_of(row, self.compared, self.side)
+                yield _columns.duplicate_key_problem(self.side, row.number, first_rows[row.key], key)
             first_rows.setdefault(row.key, row.number)
-
-    def _keys(self) -> list[tuple[str, str]]:
-        own = self._compared.names(self._compared.keys, self.side)
-        return [(column.a, name) for column, name in zip(self._compared.keys, own, strict=True)]
 
     def _missing_key(self, row: PlainRow) -> str | None:
         if self._options.empty_key == "allow":
             return None
-        names = self._compared.names(self._compared.keys, self.side)
-        parts = zip(self._compared.keys, row.key, names, strict=True)
+        names = self.compared.names(self.compared.keys, self.side)
+        parts = zip(self.compared.keys, row.key, names, strict=True)
         return next((name for column, form, name in parts if form in column.rule.missing_forms(typed=False)), None)
 
     def by_key(self) -> dict[Forms, list[PlainRow]]:
         """The rows of each key in file order, after one of several was chosen."""
-        found: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
-        for row in self.rows:
-            found[row.key].append(row)
+        found = _grouped(self.rows, lambda row: row.key)
         if self._options.counts_dropped:
             at = 0 if self._options.duplicates == "first" else -1
             self.dropped = len(self.rows) - len(found)
@@ -149,85 +114,65 @@ class _Side:
         return found
 
 
-def _key_of(row: PlainRow, keys: Iterable[tuple[str, str]]) -> Cells:
-    return {shown: row.cells[own] for shown, own in keys}
+def _grouped(rows: Sequence[PlainRow], by: Callable[[PlainRow], Forms]) -> dict[Forms, list[PlainRow]]:
+    found: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
+    for row in rows:
+        found[by(row)].append(row)
+    return found
+
+
+def _key_of(row: PlainRow, compared: Comparison, side: Side) -> dict[str, str]:
+    own = compared.names(compared.keys, side)
+    return {column.a: row.cells[name] for column, name in zip(compared.keys, own, strict=True)}
 
 
 def _pairs(a: _Side, b: _Side, options: TableOptions) -> Iterator[Pair]:
     if options.mode == "keyed":
-        return _pairs_by_key(a, b)
-    return _pairs_alike(a, b) if options.ignore_row_order else _pairs_by_position(a.rows, b.rows)
+        yield from _pairs_by_key(a, b)
+    elif not options.ignore_row_order:
+        yield from zip_longest(a.rows, b.rows)
+    else:  # equal rows are matched in file order; the surplus of either side is at the end of its file
+        rows_a, rows_b = (_grouped(side.rows, lambda row: row.forms) for side in (a, b))
+        for forms in sorted(rows_a.keys() | rows_b.keys()):
+            yield from zip_longest(rows_a.get(forms, ()), rows_b.get(forms, ()))
 
 
 def _pairs_by_key(a: _Side, b: _Side) -> Iterator[Pair]:
     rows_a, rows_b = a.by_key(), b.by_key()
-    columns = a._compared.columns
+    columns = a.compared.columns
 
     def near(one: PlainRow, other: PlainRow) -> bool:
         forms = zip(columns, one.forms, other.forms, strict=True)
         return all(column.rule.equal(form_a, form_b) for column, form_a, form_b in forms)
 
     equal = near if any(column.rule.tolerance is not None for column in columns) else None
-
     # Python compares strings by code point, and normalized values sort that way as keys do.
     for key in sorted(rows_a.keys() | rows_b.keys()):
-        for before, after in match_similar(rows_a.get(key, []), rows_b.get(key, []), equal):
-            yield Pair(before, after)
+        yield from match_similar(rows_a.get(key, []), rows_b.get(key, []), equal)
 
 
-def _pairs_by_position(a: Sequence[PlainRow], b: Sequence[PlainRow]) -> Iterator[Pair]:
-    for at in range(max(len(a), len(b))):
-        yield Pair(a[at] if at < len(a) else None, b[at] if at < len(b) else None)
-
-
-def _pairs_alike(a: _Side, b: _Side) -> Iterator[Pair]:
-    """Equal rows are matched in file order; the surplus of either side is at the end of its file."""
-    rows_a: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
-    rows_b: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
-    for rows, side in ((rows_a, a), (rows_b, b)):
-        for row in side.rows:
-            rows[row.forms].append(row)
-    for forms in sorted(rows_a.keys() | rows_b.keys()):
-        yield from _pairs_by_position(rows_a[forms], rows_b[forms])
-
-
-def _events_of(pair: Pair, compared: Comparison, options: TableOptions) -> Iterator[Event]:
-    before, after = pair.before, pair.after
-    place = _place(pair, compared, options)
-    if before is None:
-        assert after is not None, "a pair has a row"
-        yield row_event("added", place, after.cells)
-    elif after is None:
-        yield row_event("removed", place, before.cells)
-    else:
-        changed = _changed_columns(before, after, compared)
-        if changed:
-            yield changed_event(place, before.cells, after.cells, changed)
-        else:
-            yield row_event("unchanged", place, before.cells)
-
-
-def _changed_columns(before: PlainRow, after: PlainRow, compared: Comparison) -> list[Column]:
-    forms = zip(compared.columns, before.forms, after.forms, strict=True)
-    return [column for column, a, b in forms if not column.rule.equal(a, b)]
-
-
-def _place(pair: Pair, compared: Comparison, options: TableOptions) -> Event:
-    row = pair.before or pair.after
+def _event_of(before: PlainRow | None, after: PlainRow | None, compared: Comparison, options: TableOptions) -> Event:
+    row = before or after
     assert row is not None, "a pair has a row"
+    place: Event = {} if options.ignore_row_order else {"row_index": row.number}
     if options.mode == "keyed":
-        own = [column.a for column in compared.keys] if pair.before else [column.b for column in compared.keys]
-        return {"key": _key_of(row, zip((column.a for column in compared.keys), own, strict=True))}
-    return {} if options.ignore_row_order else {"row_index": row.number}
+        place = {"key": _key_of(row, compared, "A" if before else "B")}
+    if before is None or after is None:
+        return _events.row_event("added" if before is None else "removed", place, row.cells)
+    forms = zip(compared.columns, before.forms, after.forms, strict=True)
+    changed = [column for column, a, b in forms if not column.rule.equal(a, b)]
+    if changed:
+        return _events.changed_event(place, before.cells, after.cells, changed)
+    return _events.row_event("unchanged", place, before.cells)
 
 
 def _stats(events: Sequence[Event], options: TableOptions, sides: tuple[_Side, _Side], compared: Comparison) -> Stats:
     kinds = Counter(event["type"] for event in events)
     return Stats(
-        added=kinds["added"],
-        removed=kinds["removed"],
-        changed=kinds["changed"],
-        unchanged=kinds["unchanged"],
+        kinds["added"],
+        kinds["removed"],
+        kinds["changed"],
+        kinds["unchanged"],
         skipped_a=sides[0].table.skipped,
         skipped_b=sides[1].table.skipped,
         dropped_a=sides[0].dropped,
@@ -283,9 +228,8 @@ def _partners(a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bo
         by_forms[row.forms].append(at)
     partners = {at: by_forms[row.forms].popleft() for at, row in enumerate(a) if by_forms[row.forms]}
     left_a = [at for at in range(len(a)) if at not in partners]
-    left_b = dict.fromkeys(range(len(b)))
-    for taken in partners.values():
-        del left_b[taken]
+    taken = set(partners.values())
+    left_b = dict.fromkeys(at for at in range(len(b)) if at not in taken)
     if equal is not None:
         near = _near_partners(a, b, left_a, left_b, equal)
         partners |= near

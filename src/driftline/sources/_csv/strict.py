@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec, module_from_spec
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Any, BinaryIO, Literal
 
 from driftline.core import io_errors
 from driftline.errors import TableError
@@ -88,14 +88,11 @@ class TextTable:
     skipped: int = 0
 
     @classmethod
-    def of(cls, records: Iterable[list[str]], reading: CsvReading | None = None) -> TextTable | None:
-        """The table of a file's records; None where every record is left out."""
+    def of(cls, records: Iterable[list[str]], reading: CsvReading | None = None) -> TextTable:
+        """The table of a file's records, of which one at least is not left out."""
         reading = reading or CsvReading()
         numbered = enumerate(records, 1)
-        first = next((one for one in numbered if not reading.is_blank(one[1])), None)
-        if first is None:
-            return None
-        number, record = first
+        first = number, record = next(one for one in numbered if not reading.is_blank(one[1]))
         table = cls(reading.names(record), skipped=number - 1)
         if reading.no_header:
             table.rows.append(first)
@@ -171,7 +168,7 @@ def find_delimiter(file: InputFile, encoding: str, *, skip_blank_lines: bool) ->
                 if letter in "\r\n" and not inside:
                     if at_start and skip_blank_lines:
                         continue
-                    return _most_frequent(counts)
+                    return max(counts, key=lambda letter: counts[letter])
                 at_start = False
                 inside ^= letter == '"'
                 if not inside and letter in counts:
@@ -179,10 +176,6 @@ def find_delimiter(file: InputFile, encoding: str, *, skip_blank_lines: bool) ->
             seen += len(piece)
             if seen > _SAMPLE_CHARACTERS:
                 break
-    return _most_frequent(counts)
-
-
-def _most_frequent(counts: dict[str, int]) -> str:
     return max(counts, key=lambda letter: counts[letter])
 
 
@@ -249,15 +242,19 @@ def check_encoding(stream: BinaryIO, *, side: str, encoding: str = UTF_8) -> Non
     stream.seek(0)
     chunk = stream.read(_CHUNK_BYTES)
     decoder = codecs.getincrementaldecoder(exact_encoding(encoding, chunk))("strict")
-    offset, characters, start = 0, 0, ""
-    while chunk:
-        text = _decode(decoder, chunk, offset, side, encoding, final=False)
-        start = start or text[:1]
-        characters += len(text)
+    offset, is_empty = 0, True
+    while True:
+        held_back = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            raise invalid_encoding(side, offset - held_back + error.start, encoding) from None
+        is_empty = is_empty and text in ("", _BOM_TEXT)
+        if not chunk:
+            break
         offset += len(chunk)
         chunk = stream.read(_CHUNK_BYTES)
-    characters += len(_decode(decoder, b"", offset, side, encoding, final=True))
-    if characters == 0 or (characters == 1 and start == _BOM_TEXT):
+    if is_empty:
         raise empty_file(side)
 
 
@@ -266,42 +263,24 @@ def empty_file(side: str) -> TableError:
     return TableError(f"{side} file is empty", code="empty_file", side=side)
 
 
-def _decode(
-    decoder: codecs.IncrementalDecoder, chunk: bytes, offset: int, side: str, encoding: str, *, final: bool
-) -> str:
-    held_back = len(decoder.getstate()[0])
-    try:
-        return decoder.decode(chunk, final)
-    except UnicodeDecodeError as error:
-        raise invalid_encoding(side, offset - held_back + error.start, encoding) from None
-
-
 def invalid_encoding(side: str, offset: int, encoding: str = UTF_8) -> TableError:
     """The error for bytes that are not text in the encoding."""
     remedy = "save the file as UTF-8, or name its encoding with --encoding" if encoding == UTF_8 else "name another one"
-    return TableError(
-        f"Invalid {encoding.upper()} in {side} at byte offset {offset}: {remedy}",
-        code="invalid_encoding",
-        side=side,
-        offset=offset,
-    )
+    words = f"Invalid {encoding.upper()} in {side} at byte offset {offset}: {remedy}"
+    return TableError(words, code="invalid_encoding", side=side, offset=offset)
 
 
 def _parse(text: Iterable[str], side: str, delimiter: str) -> Iterator[list[str]]:
-    row = 0
+    row = 1
     try:
         for record in parse_records(text, delimiter):
-            row += 1
             yield record
+            row += 1
     except CsvError as error:
-        _raise_parse_error(side, row + 1, str(error))
-
-
-def _raise_parse_error(side: str, row: int, reason: str) -> NoReturn:
-    words = "a quote is opened and never closed" if reason == _UNCLOSED_QUOTE else "text after a closing quote"
-    raise TableError(
-        f"CSV parse error in {side} at row {row}: {words}", code="csv_parse_error", side=side, row=row
-    ) from None
+        is_open = str(error) == _UNCLOSED_QUOTE
+        words = "a quote is opened and never closed" if is_open else "text after a closing quote"
+        words = f"CSV parse error in {side} at row {row}: {words}"
+        raise TableError(words, code="csv_parse_error", side=side, row=row) from None
 
 
 def rewrite_soundly(

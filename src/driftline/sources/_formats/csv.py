@@ -31,7 +31,7 @@ from driftline.sources._source import AUTO, Opening, ReadOptions, Source, SplitS
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from driftline.sources._csv.splits import ByteRange
+    from driftline.sources._csv.parse import ByteRange
 
 _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
@@ -64,9 +64,8 @@ def _without_lines(file: InputFile, options: ReadOptions, workspace: Workspace) 
                     out.write(line)
                     inside ^= line.count('"') % 2 == 1
         except UnicodeDecodeError as error:
-            raise TableError(
-                f"{file.name} is not {options.encoding}: {error.reason}", code="invalid_encoding"
-            ) from None
+            words = f"{file.name} is not {options.encoding}: {error.reason}"
+            raise TableError(words, code="invalid_encoding") from None
     return InputFile.of(target, file.name)
 
 
@@ -86,59 +85,53 @@ class CsvSource(Source):
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]]:
         """Header first, then the records of every file that are not left out."""
         names: list[str] | None = None
-        for file in self.files:
-            records = self._file_records(file, side, checked)
-            first = next((record for record in records if not self.reading.is_blank(record)), None)
-            if first is None:
-                raise empty_file(side)
-            own = self.reading.names(first)
+        for records in self._parts(side, checked=checked):
             if names is None:
-                names = own
+                first = next(record for record in records if not self.reading.is_blank(record))
+                names = self.reading.names(first)
                 yield names
-            elif own != names and not self.reading.no_header:
-                raise part_mismatch(side, file.name)
-            rows = chain([first], records) if self.reading.no_header else records
-            fitted = (self.reading.fitted(record, len(names)) for record in rows)
+                records = chain([first], records) if self.reading.no_header else records
+            fitted = (self.reading.fitted(record, len(names)) for record in records)
             yield from (record for record in fitted if record is not None)
 
     def text_table(self, side: str) -> TextTable:
         """The table of all files."""
         table: TextTable | None = None
-        for file in self.files:
-            records = self._file_records(file, side, checked=True)
+        for records in self._parts(side, checked=True):
             if table is None:
                 table = TextTable.of(records, self.reading)
-                if table is None:
-                    raise empty_file(side)
             else:
-                self._add_part(table, records, side, file.name)
-        assert table is not None, "a side has a file"
+                table.add(enumerate(records, table.last_number - self.reading.no_header + 1), self.reading)
+        assert table is not None, "a side has a file, which is not empty"
         return table
 
     def first_record(self, side: str) -> list[str]:
         """The first record that is not left out, as it is in the file."""
-        records = self._file_records(self.files[0], side, checked=False)
+        records = next(self._parts(side, checked=False))
         return next(record for record in records if not self.reading.is_blank(record))
 
-    def _add_part(self, table: TextTable, records: Iterator[list[str]], side: str, name: str) -> None:
-        if not self.reading.no_header:
-            first = next((record for record in records if not self.reading.is_blank(record)), None)
-            if first is None:
-                raise empty_file(side)
-            if self.reading.names(first) != table.header:
-                raise part_mismatch(side, name)
-        before = table.last_number - self.reading.no_header
-        table.add(enumerate(records, before + 1), self.reading)
+    def _parts(self, side: str, *, checked: bool) -> Iterator[Iterator[list[str]]]:
+        """The records of each file: all of the first one, and of the others those below their headers."""
+        names: list[str] | None = None
+        for file in self.files:
+            records, above = self._file_records(file, side, checked), list[list[str]]()
+            while not above or self.reading.is_blank(above[-1]):
+                if (record := next(records, None)) is None:
+                    raise empty_file(side)
+                above.append(record)
+            own = self.reading.names(above[-1])
+            has_header = names is not None and not self.reading.no_header
+            if has_header and own != names:
+                raise part_mismatch(side, file.name)
+            yield records if has_header else chain(above, records)
+            names = names or own
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
         """All records of one file; raises if it has changed meanwhile."""
         with io_errors(file.name), file.open() as stream:
+            delimiter, encoding = self.reading.delimiter, self.reading.encoding
             yield from stream_records(
-                stream,
-                side=side,
-                delimiter=self.reading.delimiter,
-                encoding=self.reading.encoding,
-                known_encoding=not checked,
+                stream, side=side, delimiter=delimiter, encoding=encoding, known_encoding=not checked
             )
         file.check_unchanged()
 
@@ -151,7 +144,7 @@ class CsvSource(Source):
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
         """Byte ranges, or None where a header needs the strict reader."""
-        from driftline.sources._csv.splits import CsvSplit, look_at_start, plan_file
+        from driftline.sources._csv.parse import CsvSplit, look_at_start, plan_file
 
         guess = not self.counted
         layouts = [plan_file(file, self.reading, split_bytes, pool, guess=guess) for file in self.files]
@@ -184,7 +177,7 @@ class CsvSource(Source):
         return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8), counted=True)
 
     def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Executor | None) -> InputFile:
-        from driftline.sources._csv.splits import plan_file
+        from driftline.sources._csv.parse import plan_file
 
         layout = plan_file(file, self.reading, _CHECKED_BYTES, pool)
         check = partial(_is_sound, delimiter=self.reading.delimiter)

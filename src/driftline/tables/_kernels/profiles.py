@@ -122,11 +122,8 @@ def _open_and_matching(before: pl.Series, after: pl.Series, codes: Codes, patter
 
 def _numbers_among(before: pl.Series, after: pl.Series, plain: Mask) -> Index:
     """The pairs that may be numbers; most numbers are plain."""
-    rest = np.flatnonzero(~plain)
-    both = before.gather(rest).str.contains(_NUMBER) & after.gather(rest).str.contains(_NUMBER)
-    found = plain.copy()
-    found[rest[both.to_numpy()]] = True
-    return np.flatnonzero(found)
+    rest = _open_and_matching(before, after, np.where(plain, np.uint8(0), _UNDECIDED), _NUMBER)
+    return np.sort(np.concatenate([np.flatnonzero(plain), rest]))
 
 
 def _numbers(before: pl.Series, after: pl.Series, counts: Index, typed: Typed, profile: ColumnProfile) -> Codes:
