@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
+from driftline.deltas import physical_ms
 from driftline.lake import Lake
-from driftline.lake._store.parquet import DataFile, now_ms
+from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.tables import Commit, CommitEntry, Version
 
 FIRST = 100  # versions need not start at 0 ...
@@ -64,7 +65,7 @@ class MemoryStore:
             if commit.overwrite
             else {name: file for name, file in before.files.items() if name not in commit.removes}
         )
-        added = {file.path: replace(file, committed_ms=now_ms()) for file in commit.adds}
+        added = {file.path: replace(file, committed_ms=physical_ms()) for file in commit.adds}
         details: dict[str, Any] = dict(commit.metadata)
         entry = CommitEntry(
             version,
