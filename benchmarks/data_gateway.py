@@ -61,7 +61,7 @@ def loaded_log(path: Path, deltas: int) -> Path:
         log.append([[_entry(start + number, clock.now(), pieces) for number in range(min(_LOAD_STEP, deltas - start))]])
         if start % (10 * _LOAD_STEP) == 0:
             log.checkpoint()
-    log.note_flushed(deltas)
+    log.advance(flushed=deltas)
     log.close()
     (path / "complete").touch()
     return path

@@ -100,7 +100,8 @@ def break_once(setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch) ->
     elif stage == "between file and commit":
         monkeypatch.setattr(StoredDelta, "append", fail)
     elif stage == "after commit":
-        monkeypatch.setattr(setting.log, "note_flushed", fail)
+        advance = setting.log.advance
+        monkeypatch.setattr(setting.log, "advance", lambda **least: fail() if "flushed" in least else advance(**least))
     else:
         monkeypatch.setattr(setting.store, "append", _only_first(setting.store.append, fail))
 

@@ -120,16 +120,16 @@ def test_what_is_pruned_is_refused_and_told(log: DeltaLog) -> None:
     assert (log.arrival_at(3), log.arrival_at(4)) == (None, boundary)
     assert refused(log, entry(2)).code == "TOO_OLD"
     assert list(take(log, entry(5)).fresh) == []  # still known: acknowledged
-    log.forget_below(100)
+    log.advance(horizon=100)
     assert log.head().horizon == 100
     assert refused(log, entry(50)).code == "TOO_OLD"
 
 
 def test_marks_only_go_forward_until_the_identity_is_renewed(log: DeltaLog, open_log: OpenLog) -> None:
     take(log, *entries(1, 6))
-    log.note_flushing(5)
-    log.note_flushed(3)
-    log.note_flushed(1)
+    log.advance(flushing=5)
+    log.advance(flushed=3)
+    log.advance(flushed=1)
     progress = log.head()
     assert (progress.flushed, progress.flushing) == (3, 5)
     before = log.identity()
@@ -149,7 +149,7 @@ def test_marks_only_go_forward_until_the_identity_is_renewed(log: DeltaLog, open
 def test_what_waits_for_the_lake_is_measured(log: DeltaLog) -> None:
     assert (log.waiting().size, log.waiting().since_ms) == (0, None)
     take(log, *entries(1, 3))
-    log.note_flushed(1)
+    log.advance(flushed=1)
     assert log.waiting().size == len(entry(2).body) + len(entry(3).body)
     assert log.waiting().since_ms == (log.arrival_at(2) or 0) >> 16
 

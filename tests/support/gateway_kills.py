@@ -32,8 +32,7 @@ DURABLE: tuple[tuple[Any, str], ...] = (
     (envelopes, "_create"),
     (TableAlterer, "add_columns"),
     (TableAlterer, "set_table_properties"),
-    (SqliteLog, "note_flushing"),
-    (SqliteLog, "note_flushed"),
+    (SqliteLog, "advance"),
     (SqliteLog, "renew_identity"),
     (SqliteLog, "change_document"),
 )

@@ -85,17 +85,15 @@ class _AttentiveTls(_Attentive, http.client.HTTPSConnection):
     """The same over TLS."""
 
 
-class _PlainHandler(urllib.request.HTTPHandler):
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(_Attentive, request)
 
-
-class _TlsHandler(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(_AttentiveTls, request)
 
 
-_opener = urllib.request.build_opener(_PlainHandler, _TlsHandler)
+_opener = urllib.request.build_opener(_Handler)
 
 
 class GatewayClient:
@@ -141,23 +139,19 @@ class GatewayClient:
 
     def pull_all(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Iterator[Pulled]:
         """Every page up to the end of the log; the last one may be empty and has the newest cursor."""
-        while True:
+        has_more = True
+        while has_more:
             page = self.pull(cursor=cursor, since=since, limit=limit)
             yield page
-            if not page.has_more:
-                return
-            cursor = page.cursor
+            cursor, has_more = page.cursor, page.has_more
 
     def snapshot(self, *, limit: int = 5000) -> Iterator[SnapshotPage]:
         """The state of all rows, page by page; each is complete."""
-        following: str | None = None
-        while True:
-            start = {"limit": limit} if following is None else {"page": following}
+        start: JsonObject = {"limit": limit}
+        while start:
             page = self._request(self._path("/snapshot", **start), read=_snapshot_page)
             yield page
-            if page.next is None:
-                return
-            following = page.next
+            start = {"page": page.next} if page.next is not None else {}
 
     def feed(self, cursor: str) -> FeedReader:
         """Events from a cursor on, as they arrive."""

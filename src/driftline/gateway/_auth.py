@@ -161,7 +161,15 @@ class Authenticator:
         leeway = _LEEWAY_SECONDS if self._policy.issuer else 0
         if known is not None and known.claims["exp"] + leeway > time.time():
             return known
-        caller = _caller_of(verify(token, self._all_keys(), self._policy))
+        claims = verify(token, self._all_keys(), self._policy)
+        subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
+        if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
+            raise _unauthenticated("the token's sub and gw are not text")
+        if isinstance(claims["exp"], bool) or not isinstance(claims["exp"], int | float):
+            raise _unauthenticated("the token's exp is not a number")  # the library also takes text with digits
+        if role not in ROLES:
+            raise GatewayError("the token's role is neither client nor admin", code="FORBIDDEN")
+        caller = Caller(subject, gateway, role, claims)
         if len(self._known) >= _CACHED_TOKENS:
             self._known.clear()
         self._known[token] = caller
@@ -316,17 +324,6 @@ def _fetched_keys(address: str) -> list[PublicKey]:
     if len(text) > _MAX_KEY_SET:
         raise OptionError(f"{address} is larger than {_MAX_KEY_SET} bytes", code="invalid_key_set")
     return _parse_key_set(text, address)
-
-
-def _caller_of(claims: JsonObject) -> Caller:
-    subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
-    if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
-        raise _unauthenticated("the token's sub and gw are not text")
-    if isinstance(claims["exp"], bool) or not isinstance(claims["exp"], int | float):
-        raise _unauthenticated("the token's exp is not a number")  # the library also takes text with digits
-    if role not in ROLES:
-        raise GatewayError("the token's role is neither client nor admin", code="FORBIDDEN")
-    return Caller(subject, gateway, role, claims)
 
 
 def _unauthenticated(message: str) -> GatewayError:

@@ -104,12 +104,14 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(make_service: MakeService, options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT, then finish the active requests."""
     log_to_stderr(options.log_level)
-    _check_certificate(options)
+    if options.tls_cert is not None and options.tls_key is not None:
+        try:  # before the port is opened
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            files = f"{options.tls_cert.name} and {options.tls_key.name}"
+            raise OptionError(f"{files} cannot be used for TLS: {error}", code="invalid_certificate") from error
     with listen(options.host, options.port) as listener:
-        if options.workers == 1:
-            _run_worker(make_service, listener, options)
-        else:
-            _supervise(make_service, listener, options)
+        (_run_worker if options.workers == 1 else _supervise)(make_service, listener, options)
 
 
 def _run_worker(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
@@ -158,17 +160,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._drain()
         await super().shutdown(sockets)
-
-
-def _check_certificate(options: ServerOptions) -> None:
-    """Raise for a certificate or key that cannot be used, before the port is opened."""
-    if options.tls_cert is None or options.tls_key is None:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        files = f"{options.tls_cert.name} and {options.tls_key.name}"
-        raise OptionError(f"{files} cannot be used for TLS: {error}", code="invalid_certificate") from error
 
 
 def _supervise(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:

@@ -237,7 +237,7 @@ class Flusher:
         done, target = head.flushed, head.flushing
         if target <= done:
             target = min(head.last, done + MAX_RANGE)
-            self._log.note_flushing(target)
+            self._log.advance(flushing=target)
         arrival = self._log.arrival_at(target) or 0
         log_range = LogRange(self._tie.gateway, identity.log_id, target, arrival)
         by_table: dict[str, list[RowDelta]] = {}
@@ -246,7 +246,7 @@ class Flusher:
                 delta = stored_delta(record.body)
                 by_table.setdefault(delta.table, []).append(delta)
         results = [self._tie.store.append(table, deltas, log_range) for table, deltas in by_table.items()]
-        self._log.note_flushed(target)
+        self._log.advance(flushed=target)
         for result in results:
             report.add(result)
         # What the lake must contain, so that a lake that was set back is noticed. Where it knew every delta of a table
@@ -370,7 +370,7 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], b
         progress.version, progress.envelopes = found.version, found.envelopes
         progress.files += [path for path in found.files if path not in progress.files]
         if found.archived_below is not None:
-            log.forget_below(found.archived_below)
+            log.advance(horizon=found.archived_below)
         _note(log, table, progress)
         while progress.files and read < _ROUND_DELTAS:
             fresh, seen = _import_file(log, store, table, progress.files[0], refused)

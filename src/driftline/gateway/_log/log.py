@@ -398,25 +398,14 @@ class DeltaLog(ABC):
             [(oldest, size)] = session.run(query, session.head().flushed, _MAX_COUNTED)
         return Waiting(int(size or 0), None if oldest is None else oldest >> COUNTER_BITS)
 
-    def forget_below(self, hlc: int) -> None:
-        """Note that deltas up to `hlc` may be missing."""
-        self._raise(horizon=hlc)
-
-    def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is being flushed."""
-        self._raise(flushing=target)
-
-    def note_flushed(self, target: int) -> None:
-        """Note durably that the lake has everything up to `target`."""
-        self._raise(flushed=target)
-
     def flush_again(self, after: int) -> None:
         """Note durably that the lake has nothing after this sequence any more."""
         with self.writing() as session:
             head = session.head()
             session.set(flushed=min(head.flushed, after), flushing=min(head.flushing, after))
 
-    def _raise(self, **least: int) -> None:
+    def advance(self, **least: int) -> None:
+        """Make numbers at least this, durably: what is `flushing` or `flushed`, the `horizon` of missing deltas."""
         with self.writing() as session:
             head = session.head()
             session.set(**{name: max(getattr(head, name), value) for name, value in least.items()})
@@ -503,7 +492,11 @@ class _Append:
         try:
             fresh = self.fresh(batch)
             check_clock(batch, fresh, self.clock.last, physical)
-            self._check_horizon(batch, fresh)
+            horizon = self.head.horizon
+            old = [position for position in fresh if batch[position].hlc <= horizon] if horizon else []
+            if old:  # as old as removed records: whether they are new is unknown
+                message = f"deltas[{old[0]}]: older than what this gateway still remembers (hlc up to {horizon})"
+                raise GatewayError(message, code="TOO_OLD", positions=old)
             hidden = () if verdicts is None else verdicts.check(batch, fresh, claims)
             self._check_tables(batch)
             newest = max((batch[position].hlc for position in fresh), default=None)
@@ -541,14 +534,6 @@ class _Append:
             self.session.insert(self.head.last + 1, self.taken, is_foreign)
             self.session.run_many("INSERT INTO {t}tables VALUES ({gw} ?, ?)", list(self.new_tables.items()))
         self.session.set(clock=self.clock.last, last=self.head.last + len(self.taken))
-
-    def _check_horizon(self, batch: Sequence[Entry], fresh: Sequence[int]) -> None:
-        """Refuse new deltas as old as removed records: whether they are new is unknown."""
-        horizon = self.head.horizon
-        old = [position for position in fresh if batch[position].hlc <= horizon] if horizon else []
-        if old:
-            message = f"deltas[{old[0]}]: older than what this gateway still remembers (hlc up to {horizon})"
-            raise GatewayError(message, code="TOO_OLD", positions=old)
 
     def _check_tables(self, batch: Sequence[Entry]) -> dict[str, str]:
         """Tables seen for the first time, by name without case; they become directories, so case must not differ."""

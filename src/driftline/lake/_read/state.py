@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -190,43 +189,22 @@ def part_folder(output: Any) -> Iterator[Location]:
 
 def write_sqlite(path: AnyPath, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
     """Fill a new database from part files and move it into place; one in an object store is made here and uploaded."""
-    target = output_place(path)
-    if isinstance(target, ObjectPath):
-        with tempfile.TemporaryDirectory(prefix="driftline-") as folder:
-            local = Path(folder, target.name)
-            _make_database(local, schema, parts)
-            with open(local, "rb") as source, atomic_write(target) as out:
-                shutil.copyfileobj(source, out, 4 << 20)
-        return
-    _make_database(target, schema, parts)
-
-
-def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
     import apsw
 
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        with io_errors(target):
-            connection = apsw.Connection(str(temporary))
-            try:
-                _fill(connection, schema, parts)
-            finally:
-                connection.close()
-            replace_file(temporary, target)
-    finally:
-        for left in (temporary, Path(f"{temporary}-journal")):
-            left.unlink(missing_ok=True)
-
-
-def create_statement(schema: TableSchema) -> str:
-    """`CREATE TABLE`: the row id is the key unless the schema names key columns."""
-    columns = [f"{quoted(column.name)} {KINDS[column.kind].sql}" for column in schema.columns]
-    if schema.key:
-        key = ", ".join(map(quoted, schema.key))
-        return f"CREATE TABLE {quoted(schema.table)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
-    body = ", ".join([f"{quoted(ROW_ID)} TEXT PRIMARY KEY NOT NULL", *columns])
-    return f"CREATE TABLE {quoted(schema.table)} ({body})"
+    target = output_place(path)
+    beside = None if isinstance(target, ObjectPath) else Path(os.path.realpath(target)).parent
+    with io_errors(target), tempfile.TemporaryDirectory(prefix=".driftline-", dir=beside) as folder:
+        made = Path(folder, target.name)
+        connection = apsw.Connection(str(made))
+        try:
+            _fill(connection, schema, parts)
+        finally:
+            connection.close()
+        if isinstance(target, ObjectPath):
+            with open(made, "rb") as source, atomic_write(target) as out:
+                shutil.copyfileobj(source, out, 4 << 20)
+        else:
+            replace_file(made, Path(os.path.realpath(target)))
 
 
 def quoted(name: str) -> str:
@@ -236,14 +214,17 @@ def quoted(name: str) -> str:
 
 def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
     names = [*([] if schema.key else [ROW_ID]), *schema.names]
+    columns = [f"{quoted(column.name)} {KINDS[column.kind].sql}" for column in schema.columns]
+    key = f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})"
+    body = [*columns, key] if schema.key else [f"{quoted(ROW_ID)} TEXT PRIMARY KEY NOT NULL", *columns]
     insert = f"INSERT INTO {quoted(schema.table)} VALUES ({', '.join('?' * len(names))})"  # noqa: S608
     connection.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN").fetchall()
-    connection.execute(create_statement(schema))
+    connection.execute(f"CREATE TABLE {quoted(schema.table)} ({', '.join(body)})")
     for part in parts:
         with open_to_read(part) as source:
             for batch in pq.ParquetFile(source).iter_batches(1 << 16, columns=names):
-                columns = [_plain(batch.column(name)).to_pylist() for name in names]
-                connection.executemany(insert, zip(*columns, strict=True))
+                values = [_plain(batch.column(name)).to_pylist() for name in names]
+                connection.executemany(insert, zip(*values, strict=True))
     connection.execute("COMMIT")
 
 
