@@ -9,7 +9,7 @@ from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._declare.declaration import template_for
 from driftline.pipeline._declare.toml import line_of, parse_toml
-from driftline.pipeline._stages.graph import stage_graph
+from driftline.pipeline._run.run import stage_graph
 
 HEAD = '[pipeline]\nname = "shop"\n'
 TABLE = '[tables.t]\nbefore = "a.csv"\nafter = "b.csv"\nkey = "id"\nevents = "e.jsonl"\n'

@@ -93,8 +93,8 @@ def test_old_snapshots_are_folded_away_where_nothing_happened() -> None:
 
 
 def test_history_is_pruned_as_declared(tmp_path: Path) -> None:
+    from driftline.pipeline._declare.declaration import state_directory
     from driftline.pipeline._run.records import RecordStore, new_run_id
-    from driftline.pipeline._stages.graph import state_directory
 
     file = make_shop(tmp_path, rows=30)
     file.write_text(file.read_text() + "[history]\nruns = 3\ndays = 10\n")

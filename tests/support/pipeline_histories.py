@@ -396,7 +396,7 @@ def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import driftline.changesets._cdc.convert
     import driftline.lake._fold.compact
     import driftline.lake._read.state
-    import driftline.pipeline._stages.graph
+    import driftline.pipeline._run.run
     import driftline.tables._vectorized  # noqa: F401
 
     pa.array(np.zeros(1))  # looks for pandas once, and not once in every fork

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from driftline.pipeline._declare.declaration import (
         Pipeline as Pipeline,
         load as load,
+        state_directory as state_directory,
         template_for as template_for,
     )
     from driftline.pipeline._run.notify import notify as notify
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         failed_stages as failed_stages,
         plan_lines as plan_lines,
         run_pipeline as run_pipeline,
+        stage_graph as stage_graph,
     )
-    from driftline.pipeline._stages.graph import stage_graph as stage_graph, state_directory as state_directory
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -357,6 +357,11 @@ class Pipeline:
         return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
 
 
+def state_directory(pipeline: Pipeline) -> Location:
+    """Where the pipeline remembers what it did."""
+    return pipeline.place(pipeline.state)
+
+
 def load(path: StrPath) -> Pipeline:
     """Read and check a pipeline file; the first mistake is raised with its line."""
     file = Path(path)

@@ -14,9 +14,8 @@ from urllib.parse import quote
 
 from driftline.core import JsonObject
 from driftline.errors import PipelineError
-from driftline.pipeline._declare.declaration import Pipeline
+from driftline.pipeline._declare.declaration import Pipeline, state_directory
 from driftline.pipeline._run.records import JudgedLimit, RecordStore
-from driftline.pipeline._stages.graph import state_directory
 from driftline.sinks import page_bytes
 
 TREND_RUNS = 30

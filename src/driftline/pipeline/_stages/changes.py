@@ -20,10 +20,10 @@ from backports import zstd
 from driftline.core import AGE, JsonObject, LineRange, Location, entries_below, io_errors, is_url
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import ReadFile, ReadOffsets, load_changes, positions_digest, registered, reload
+from driftline.pipeline._declare.snapshots import CHANGES, TableStages
 from driftline.pipeline._stages.diffs import disk_folder
 from driftline.pipeline._stages.lake import load_job
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import CHANGES, TableStages
 from driftline.sources import InputFile, StoredFile, list_urls
 
 if TYPE_CHECKING:

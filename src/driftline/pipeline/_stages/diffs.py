@@ -15,9 +15,8 @@ from driftline.core import JsonObject, Location, ObjectPath, PartWriter, exact_l
 from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow
-from driftline.pipeline._declare.snapshots import Snapshot, age_of, reshaped, shapes_of
+from driftline.pipeline._declare.snapshots import Snapshot, TableStages, age_of, reshaped, shapes_of
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import TableStages
 from driftline.sources import header_of
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 

@@ -27,10 +27,17 @@ from driftline.lake import (
     reload,
 )
 from driftline.pipeline._declare.declaration import StateTarget
-from driftline.pipeline._declare.snapshots import Shape, Snapshot, end_of_day, parse_day, reshaped, start_of_day
+from driftline.pipeline._declare.snapshots import (
+    Shape,
+    Snapshot,
+    TableStages,
+    end_of_day,
+    parse_day,
+    reshaped,
+    start_of_day,
+)
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import TableStages
 from driftline.sources import declared_numbers, has_text_cells, header_of, write_empty_like
 
 _NONE = (parse_threshold("different > 0"),)
