@@ -21,7 +21,7 @@ SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "driftline"
 SMALL_LINES = 60
 # One rule, one format a file: their registries name them.
-REGISTRIES = ("payloads/_rules/scalars", "sources/_formats", "sinks/_formats")
+REGISTRIES = ("sources/_formats", "sinks/_formats")
 ENTRY_POINTS = ("__main__.py", "version.py", "pytest_plugin.py", "cli/main.py")
 
 

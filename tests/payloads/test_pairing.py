@@ -40,7 +40,7 @@ def test_the_matching_is_the_smallest_of_the_largest():
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_vectors(case):
-    from driftline.payloads._compare.arrays import _pair_tolerant
+    from driftline.payloads._compare.pairing import _pair_tolerant
     from driftline.payloads._compare.report import Run
     from driftline.payloads._values.limits import Deadline
 
@@ -49,7 +49,8 @@ def test_vectors(case):
     plan = payloads.compile(case["schema"])
     run = Run(plan.config, plan._plans.root, (case["old"], case["new"]), Deadline(60, "the test"))
     numbered = [list(enumerate(case[side])) for side in ("old", "new")]
-    found = _pair_tolerant(plan._plans.root, *numbered, run, None)
+    positions = [list(range(len(case[side]))) for side in ("old", "new")]
+    found = _pair_tolerant(plan._plans.root, *numbered, *positions, run, None)
     assert sorted([left, right] for left, right in found.items()) == expect["matching_pairs"]
 
 

@@ -101,7 +101,7 @@ def test_anchors_stay_shared_and_depth_is_limited() -> None:
 
 
 def test_the_limit_of_a_schema_is_cpu_time_and_has_a_flag(tmp_path, capfd) -> None:
-    with Deadline(0.05, "compiling", is_cpu_time=True).held() as deadline:
+    with Deadline(0.05, "compiling", is_cpu_time=True) as deadline:
         time.sleep(0.1)
         deadline.check()  # waiting is no work
     (tmp_path / "a.json").write_text("{}")

@@ -16,7 +16,7 @@ from typing import Any
 from driftline.payloads._compare.conditions import parse_condition
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, read_rules
 from driftline.payloads._rules.path_rules import start_state
-from driftline.payloads._rules.scalars.parts import BadValueError
+from driftline.payloads._rules.scalars import BadValueError
 from driftline.payloads._schema.nodes import (
     EXTENSION_PREFIX,
     Fragment,

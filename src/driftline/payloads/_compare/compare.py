@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
-from driftline.payloads._compare.compiler import compile_root
 from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
-from driftline.payloads._compare.report import NOT_QUICK, Observer, Report, Run, StopComparisonError
+from driftline.payloads._compare.report import Observer, Report, Run, StopComparisonError
+from driftline.payloads._compare.walk import compile_root
 from driftline.payloads._rules.path_rules import (
     PathRule,
     allow_new_flag,
@@ -37,7 +37,7 @@ from driftline.payloads._rules.path_rules import (
 from driftline.payloads._schema.documents import Bundle, FileReader, Folder, load_schema, opened
 from driftline.payloads._schema.nodes import SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root, reachable, record_root
-from driftline.payloads._values.limits import Deadline, EngineConfig, hold, let_go, room_on_the_stack
+from driftline.payloads._values.limits import Deadline, EngineConfig, room_on_the_stack
 from driftline.payloads._values.paths import render
 from driftline.payloads._values.text import read_payload, to_json_bytes
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
@@ -75,64 +75,49 @@ class PayloadPlan:
 
     def compare(self, old: object, new: object) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
-        deadline = self._deadline()
-        held = hold(deadline)
-        try:
+        with self._deadline() as deadline:
             try:
                 left = read_payload(old, OLD, self.config)
                 is_same_text = type(old) is bytes is type(new) and old == new
-                pair = (left, left if is_same_text else read_payload(new, NEW, self.config))
+                right = left if is_same_text else read_payload(new, NEW, self.config)
             except PayloadError as error:
                 run = Run(self.config, self._plans.root, (None, None), deadline)
                 raise self._cut_short(error, run) from None
-            return self._compare_held(*pair, deadline)
-        finally:
-            let_go(held)
+            return self._compare_held(left, right, deadline)
 
     def compare_values(self, old: object, new: object) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
-        deadline = self._deadline()
-        held = hold(deadline)
-        try:
+        with self._deadline() as deadline:
             return self._compare_held(old, new, deadline)
-        finally:
-            let_go(held)
 
     def _deadline(self) -> Deadline:
         return Deadline(self.config.timeout_seconds, "the comparison")
 
-    def _compare_held(self, old: object, new: object, deadline: Deadline) -> Report:
+    def _compare_held(self, old: Any, new: Any, deadline: Deadline) -> Report:
         try:
-            return self._compared(old, new, deadline, in_order=False)
+            return self._compared(old, new, deadline)
         except RecursionError:
-            return self._compared_deep(old, new, deadline)
-
-    def _compared_deep(self, old: Any, new: Any, deadline: Deadline) -> Report:
-        """Once more, where the caller's stack had no room for the depth that the configuration allows."""
+            pass
+        # Once more, where the caller's stack had no room for the depth that the configuration allows.
         with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
             try:
-                return self._compared(old, new, deadline, in_order=True)
+                return self._compared(old, new, deadline)
             except RecursionError:
                 run = Run(self.config, self._plans.root, (old, new), deadline)
                 error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
                 raise self._cut_short(error, run) from None
 
-    def _compared(self, old: Any, new: Any, deadline: Deadline, *, in_order: bool) -> Report:
-        """One comparison; where a value is nested too deep, it is repeated by the loops for an exact partial report."""
+    def _compared(self, old: Any, new: Any, deadline: Deadline) -> Report:
         old, new = self._selected(old, new)
         run = Run(self.config, self._plans.root, (old, new), deadline)
-        if in_order:
-            run.quick_depth = NOT_QUICK
         try:
             if old is MISSING or new is MISSING:
-                run.lost(None, old) if new is MISSING else run.added(None, new)
+                run.lone(None, old, new)
             else:
                 self._walk(run)
         except StopComparisonError:
             pass
         except PayloadError as error:
-            if error.code == "MAX_DEPTH_EXCEEDED" and run.quick_depth != NOT_QUICK:
-                return self._compared(old, new, deadline, in_order=True)
             raise self._cut_short(error, run) from None
         return self._report(run, is_match=not run.diffs)
 
@@ -252,7 +237,7 @@ def _prune(run: Run, settings: SchemaSettings) -> None:
 
 
 class _Known(NamedTuple):
-    """A plan, and the files beside its schema that it was made of."""
+    """A plan, the files beside its schema that it was made of, and the size of the schema's text."""
 
     plan: PayloadPlan
     files: FileReader | None
@@ -260,7 +245,6 @@ class _Known(NamedTuple):
     size: int
 
     def is_fresh(self) -> bool:
-        """Whether the files still have the content that the plan was made of."""
         try:
             return all(self.files is not None and self.files.read(name) == data for name, data in self.content.items())
         except (ValueError, DriftlineError):
@@ -299,13 +283,20 @@ def compile(  # noqa: A001 - the public name
     if known is not None and known.is_fresh():
         return known.plan
     limit, name = (settings.schema_timeout_seconds, "schema_timeout_seconds") if seconds is None else (seconds, _CAP)
-    with Deadline(limit, "compiling the schema", name, is_cpu_time=True).held():
+    with Deadline(limit, "compiling the schema", name, is_cpu_time=True):
         document = SchemaDocument(load_schema(content), files)
         start = find_root(document, root)
         start = record_root(document, start) if is_record else start
-        plan = PayloadPlan(compile_root(document, start, settings, flags, is_record=is_record))
+        plan = PayloadPlan(compile_root(SchemaSettings(document, start, settings, flags, is_record=is_record)))
     LOGGER.info("compiled a schema")
-    _remember(key, _Known(plan, files, document.read_files, _size(content)))
+    size = len(content) if isinstance(content, str | bytes | bytearray) else 0
+    with _lock:
+        _plans.pop(key, None)
+        _plans[key] = _Known(plan, files, document.read_files, size)
+        while len(_plans) > CACHED_PLANS or (
+            len(_plans) > 1 and sum(each.size for each in _plans.values()) > CACHED_BYTES
+        ):
+            _plans.popitem(last=False)
     return plan
 
 
@@ -317,34 +308,14 @@ class ObservedPlan(PayloadPlan):
     def __init__(self, schema: object) -> None:
         document = SchemaDocument(load_schema(schema))
         config = EngineConfig(strict_schema_validation=False)
-        super().__init__(compile_root(document, find_root(document, None), config, is_observed=True))
+        super().__init__(compile_root(SchemaSettings(document, find_root(document, None), config, is_observed=True)))
 
     def observe(self, old: Json, new: Json, observer: Observer) -> None:
         """Walk one pair; raises `PayloadError` where it is too deep or takes too long."""
-        deadline = self._deadline()
-        held = hold(deadline)
-        try:
+        with self._deadline() as deadline:
             run = Run(self.config, self._plans.root, (old, new), deadline)
-            run.observer, run.quick_depth = observer, NOT_QUICK
+            run.observer = observer
             self._walk(run)
-        finally:
-            let_go(held)
-
-
-def _remember(key: object, known: _Known) -> None:
-    with _lock:
-        _plans.pop(key, None)
-        _plans[key] = known
-        while len(_plans) > CACHED_PLANS or (len(_plans) > 1 and _cached_bytes() > CACHED_BYTES):
-            _plans.popitem(last=False)
-
-
-def _cached_bytes() -> int:
-    return sum(known.size for known in _plans.values())
-
-
-def _size(content: object) -> int:
-    return len(content) if isinstance(content, str | bytes | bytearray) else 0
 
 
 def bundle_of(path: Path, root: str | None = None) -> Bundle:
@@ -355,10 +326,8 @@ def bundle_of(path: Path, root: str | None = None) -> Bundle:
 
 
 def _content_key(schema: object) -> Any:
-    if isinstance(schema, str):
-        return schema
-    if isinstance(schema, bytes | bytearray):
-        return bytes(schema)
+    if isinstance(schema, str | bytes | bytearray):
+        return bytes(schema) if isinstance(schema, bytearray) else schema
     try:
         return (type(schema).__name__, to_json_bytes(schema))
     except (TypeError, ValueError, RecursionError):
@@ -388,8 +357,15 @@ def compare(
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
-    flags = path_flags(ignore, unordered, key or {}, tolerance or {})
-    flags += (*map(allow_new_flag, allow_new), *select_flags(*select))
+    keys = (key or {}).items()
+    flags = (
+        *map(ignore_flag, ignore),
+        *map(unordered_flag, unordered),
+        *(key_flag(f"{path}={fields if isinstance(fields, str) else ','.join(fields)}") for path, fields in keys),
+        *(tolerance_flag(f"{path}={limit}") for path, limit in (tolerance or {}).items()),
+        *map(allow_new_flag, allow_new),
+        *select_flags(*select),
+    )
     given: Any = ALL_STRICT if schema is None else schema
     plan = compile(Path(given) if _names_a_file(given) else given, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
@@ -409,22 +385,6 @@ def assert_equivalent(old: object, new: object, schema: Any = ALL_STRICT, **opti
     report = compare(old, new, schema, **options)
     if not report.is_match:
         raise AssertionError(str(report))
-
-
-def path_flags(
-    ignore: Iterable[str],
-    unordered: Iterable[str],
-    key: Mapping[str, str | Iterable[str]],
-    tolerance: Mapping[str, float | str],
-) -> tuple[PathRule, ...]:
-    """The rules of paths that a call names."""
-    keys = (f"{path}={fields if isinstance(fields, str) else ','.join(fields)}" for path, fields in key.items())
-    return (
-        *map(ignore_flag, ignore),
-        *map(unordered_flag, unordered),
-        *map(key_flag, keys),
-        *(tolerance_flag(f"{path}={limit}") for path, limit in tolerance.items()),
-    )
 
 
 def _content(payload: object) -> Any:

@@ -17,9 +17,9 @@ from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
 
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run
-from driftline.payloads._compare.sides import arranged, materialise, member, resolved, scalar_or_raw
+from driftline.payloads._compare.sides import arranged, materialise, member, resolved
 from driftline.payloads._rules.extensions import FieldRules
-from driftline.payloads._rules.scalars.parts import BadValueError
+from driftline.payloads._rules.scalars import BadValueError
 from driftline.payloads._values.paths import Path
 from driftline.payloads._values.patterns import ENVIRONMENT, watch_expression
 from driftline.payloads._values.values import MISSING, NEW, OLD, Value, kind_of, same_json
@@ -152,7 +152,7 @@ def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Val
     if type(value) in (dict, list):
         copy: Value = materialise(plan, value, side, run)
         return copy
-    return scalar_or_raw(resolved(plan, value, side, run), value, side)
+    return resolved(plan, value, side, run).meaning.prepared_or_raw(value, side)
 
 
 def _item(plan: NodePlan, value: Value, index: int, side: int, run: Run) -> tuple[Value, NodePlan]:

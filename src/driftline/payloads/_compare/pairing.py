@@ -1,8 +1,10 @@
-"""Unordered items under tolerances: the most matching pairs, the earliest partners first (payloads §5.3).
+"""Which items of two arrays belong together: equal ones, those that match under tolerances, similar ones (§5.3).
 
-Matching items have equal coarse tokens, so that each group of equal ones is paired alone. In a group candidates are in
-a window on the axis of a tolerance; what can match falls into components, each of which gets a maximum matching. Where
-that would take too long, a sweep along the axis pairs what it meets, and the pairing is not exact.
+Equal full tokens mean equal values. A coarse token leaves out what a tolerance or a condition decides: matching items
+have equal coarse tokens, so that each group of equal ones is paired alone. In a group candidates are in a window on the
+axis of a tolerance; what can match falls into components, each of which gets a maximum matching. Where that would take
+too long, a sweep along the axis pairs what it meets, and the pairing is not exact. Of the rest an item is only tried
+against a few candidates that share its rarest fields, and the most similar objects are paired.
 
 >>> smallest_maximum([[0, 1], [0]])
 [1, 0]
@@ -11,18 +13,27 @@ that would take too long, a sweep along the axis pairs what it meets, and the pa
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+from driftline.errors import PayloadError
+from driftline.payloads._compare.leaves import fast_types, step_rule
 from driftline.payloads._compare.plan import NodePlan
-from driftline.payloads._compare.report import Run
-from driftline.payloads._compare.sides import lookup_raw
-from driftline.payloads._values.paths import KeyPath
-from driftline.payloads._values.values import MISSING, NEW, OLD, Json
+from driftline.payloads._compare.report import Run, StopComparisonError
+from driftline.payloads._compare.sides import arranged, has_plain_names, lookup_raw, members, resolved
+from driftline.payloads._rules.meaning import Meaning
+from driftline.payloads._rules.scalars import Token, scalar_token
+from driftline.payloads._values.paths import KeyPath, Path
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
 
 Edges = list[list[int]]
-Matches = Callable[[int, int], bool]
+Numbered = list[tuple[int, Json]]  # items with their index in the array
+Pairing = dict[int, int]  # positions in Old -> positions in New
+Tokenizer = Callable[[Any, Run], Token]
 
+MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 MAX_TRIALS = 2_000_000  # comparisons in one group
 MAX_COMPONENT = 2_000  # items of Old
 MAX_EDGES = 50_000
@@ -31,123 +42,411 @@ SWEEP_TRIALS = 64  # comparisons of one item
 MAX_STEPS = 5_000_000
 _MAX_AXES = 4
 _MAX_AXIS_DEPTH = 3
+_MAX_NAMES = 8  # that tell items apart
+_ANYTHING = ("anything",)
+_NUMBERS = frozenset({int, float})
 
 
-class Axis(NamedTuple):
-    """A tolerant scalar inside the items of an array."""
+# Tokens.
+def tokenizer(plan: NodePlan, side: int, *, coarse: bool = False) -> Tokenizer:
+    """The function that gives the tokens of a node's values; made once for each plan."""
+    found = plan.tokenizers.get((side, coarse))
+    if found is None:
+        found = plan.tokenizers[side, coarse] = _new_tokenizer(plan, side, coarse)
+    return found
 
-    path: KeyPath
+
+def _new_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
+    if plan.condition is not None or plan.choices:
+        return (lambda value, run: _ANYTHING) if coarse else (lambda value, run: _raw_token(value))
+    rules = plan.rules
+    if rules.strategy == "exists":
+        return lambda value, run: _ANYTHING
+    leaf = plan.meaning.tokens(side, coarse=coarse)
+    keeps_order = rules.array_mode == "strict" and not rules.subset
+    # An item of New may have members or items that its partner does not have.
+    any_object = coarse and plan.allow_new
+    any_array = coarse and (rules.ignore_extra or rules.ignore_missing or rules.subset)
+
+    def token(value: Value, run: Run) -> Token:
+        if type(value) is dict:
+            if any_object:
+                return ("object",)
+            found = (
+                (name, tokenizer(child, side, coarse=coarse)(item, run))
+                for name, item, child in members(plan, value, side, run)
+                # A conditional member may be ignored for one partner and compared for another.
+                if not (coarse and child.condition is not None)
+            )
+            return ("object", frozenset(found))
+        if type(value) is not list:
+            return leaf(value)
+        if any_array:
+            return ("array",)
+        items = [
+            tokenizer(plan.item(index), side, coarse=coarse)(item, run)
+            for index, item in enumerate(arranged(plan, value, side, run))
+        ]
+        return ("array", tuple(items) if keeps_order else frozenset(Counter(items).items()))
+
+    return token
+
+
+def _raw_token(value: Value) -> Token:
+    """The token of a value without rules."""
+    if type(value) is dict:
+        return ("object", frozenset((name, _raw_token(item)) for name, item in value.items()))
+    if type(value) is list:
+        return ("array", tuple(map(_raw_token, value)))
+    return scalar_token(value)
+
+
+def needs_pairwise(plan: NodePlan) -> bool:
+    """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
+    if plan.needs_pairwise is None:
+        plan.needs_pairwise = False  # for a recursive schema, where the others decide
+        plan.needs_pairwise = _needs_pairwise(plan)
+    return plan.needs_pairwise
+
+
+def _needs_pairwise(plan: NodePlan) -> bool:
+    rules, node = plan.rules, plan.node
+    if plan.condition is not None or plan.choices:
+        return True
+    if plan.meaning.needs_pairwise:
+        return True
+    if rules.ignore_extra or rules.ignore_missing or rules.subset or node.patterns or node.additional:
+        return True
+    children = [plan.member(name) for name in (*node.properties, *plan.states[OLD].members)]
+    if plan.states[OLD].has_rules and (other := plan.other_member()) is not None:
+        children.append(other)
+    if node.items or plan.states[OLD].has_rules:
+        children.append(plan.item())
+    return bool(node.prefix_items) or any(map(needs_pairwise, children))
+
+
+def pairwise_members(plan: NodePlan) -> int:
+    """How many members of an object need a comparison in pairs."""
+    if plan.pairwise_members is None:
+        plan.pairwise_members = sum(
+            needs_pairwise(plan.member(name)) for name in {*plan.node.properties, *plan.states[OLD].members}
+        )
+    return plan.pairwise_members
+
+
+def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Path) -> None:
+    """Warn about the scalars of an item without a partner that a cast or a date format cannot take.
+
+    Items with a partner are compared, which warns too.
+    """
+    if isinstance(value, dict):
+        for name, item in value.items():
+            known = plan.new_name(name) if side == OLD else name
+            warn_unreadable(plan.member(known), item, side, run, (path, known))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            warn_unreadable(plan.item(index), item, side, run, (path, index))
+    elif plan.condition is None and not plan.choices:
+        problem = plan.meaning.problem(value, side)
+        if problem is not None:
+            run.warn("RULE_ERROR", path, problem, step_rule(plan) or plan.rules.text("datetime-tolerance"))
+
+
+# Unordered items with one possible partner.
+class Settled(NamedTuple):
+    """The partner of an item that it surely matches, and the leaves of both."""
+
+    partner: int
+    checked: int
+    ignored: int
+
+
+def identity_of(item: NodePlan) -> Callable[[Any], Token] | None:
+    """The members that are equal in matching items, because they have no rule; None where that cannot be said."""
+    if item.condition or item.choices or item.rules.problems or item.aliases or not has_plain_names(item):
+        return None
+    names = [name for name in item.node.properties if _must_be_equal(item.member(name))]
+    return itemgetter(*names[:_MAX_NAMES]) if names else None
+
+
+def _must_be_equal(plan: NodePlan) -> bool:
+    """Whether matching items have equal raw values here, given that they have any."""
+    rules = plan.rules
+    is_touched = not plan.meaning.is_plain or rules.strategy == "exists" or rules.default is not MISSING
+    return bool(fast_types(plan)) and not is_touched and not plan.node.properties and not plan.node.items
+
+
+def settle_unique(
+    item: NodePlan, identity: Callable[[Any], Token], old: list[Json], new: list[Json], run: Run
+) -> dict[int, Settled]:
+    """The items of Old whose identity occurs once on each side, as far as they surely match their only partner."""
+    if run.trace is not None or not set(map(type, old)) == {dict} == set(map(type, new)):
+        return {}
+    try:
+        places = {value: index for index, value in _unique(map(identity, new))}
+        pairs = [(index, places[value]) for index, value in _unique(map(identity, old)) if value in places]
+    except (KeyError, TypeError):  # a member is missing, or a container: a default or a rule may stand for it
+        return {}
+    settled: dict[int, Settled] = {}
+    trial = run.probe()
+    for index, place in pairs:
+        run.check_at(index)
+        trial.checked = trial.ignored = 0
+        try:
+            if item.match is None or not item.match(old[index], new[place], trial):
+                item.compare(old[index], new[place], trial, None)
+        except (StopComparisonError, PayloadError):
+            trial = run.probe()
+        else:
+            if trial.warnings:
+                trial = run.probe()
+            else:
+                settled[index] = Settled(place, trial.checked, trial.ignored)
+    return settled
+
+
+def settle_texts(old: list[str], new: list[str]) -> dict[int, Settled]:
+    """The texts of Old that are in New too, each with its earliest free partner."""
+    waiting: dict[str, list[int]] = {}
+    for index in range(len(new) - 1, -1, -1):
+        waiting.setdefault(new[index], []).append(index)
+    return {index: Settled(waiting[text].pop(), 1, 0) for index, text in enumerate(old) if waiting.get(text)}
+
+
+def _unique(identities: Iterable[Token]) -> Iterator[tuple[int, Token]]:
+    known = list(identities)
+    counts = Counter(known)
+    return ((index, value) for index, value in enumerate(known) if counts[value] == 1)
+
+
+# Pairs.
+def pair_items(plan: NodePlan, old: Numbered, new: Numbered, partners: Pairing, run: Run, path: Path) -> Pairing:
+    """The partners of all items that have one; those in `partners` are known already."""
+    item = plan.item()
+    steps = [_pair_equal, _pair_similar]
+    if needs_pairwise(item):
+        steps.insert(0, _pair_tolerant)
+    for step in steps:
+        taken = set(partners.values())
+        lefts = [position for position in range(len(old)) if position not in partners]
+        rights = [position for position in range(len(new)) if position not in taken]
+        if not lefts or not rights:
+            break
+        partners |= step(plan, old, new, lefts, rights, run, path)
+    return partners
+
+
+def _pair_equal(
+    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
+) -> Pairing:
+    """Items with equal tokens."""
+    # From the end, so that the earliest of equals is the last in its list and the first to be taken.
+    waiting = _by_token(tokenizer(plan.item(), NEW), new, rights[::-1], run)
+    token = tokenizer(plan.item(), OLD)
+    partners: Pairing = {}
+    for position in lefts:
+        run.check_at(position)
+        same = waiting.get(token(old[position][1], run))
+        if same:
+            partners[position] = same.pop()
+    return partners
+
+
+def _by_token(token: Tokenizer, items: Numbered, positions: Sequence[int], run: Run) -> dict[Token, list[int]]:
+    found: dict[Token, list[int]] = {}
+    for position in positions:
+        run.check_at(position)
+        found.setdefault(token(items[position][1], run), []).append(position)
+    return found
+
+
+def _pair_tolerant(
+    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
+) -> Pairing:
+    """The most matching pairs among items of equal coarse tokens."""
+    item = plan.item()
+    waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
+    groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
+    pairer = Pairer(item, old, new, run)
+    doubtful = None if item.condition or item.choices or item.allow_new else 2 * pairwise_members(item)
+    for coarse, group in groups.items():
+        others = waiting.get(coarse, [])
+        if len(group) == len(others) == 1 and _is_surely_similar(old[group[0]][1], doubtful):
+            pairer.partners[group[0]] = others[0]
+        elif others:
+            pairer.pair(group, others)
+    if not pairer.is_exact:
+        message = "Too many items may match one another to try them all; they were paired along one field"
+        run.warn("RULE_ERROR", path, message, plan.rules.text("array-mode"))
+    return pairer.partners
+
+
+def _is_surely_similar(value: Value, doubtful: int | None) -> bool:
+    """Whether equal coarse tokens prove that more than half of the fields agree, so that the pair is right."""
+    return type(value) is dict and doubtful is not None and doubtful < len(value)
+
+
+def _is_equal(item: NodePlan, left: Value, right: Value, run: Run) -> bool:
+    try:
+        item.compare(left, right, run.probe(), None)
+    except StopComparisonError:
+        return False
+    return True
+
+
+class _Field(NamedTuple):
+    full: Token
+    coarse: Token
+    value: Value
     plan: NodePlan
 
 
-def axes_of(item: NodePlan) -> list[Axis]:
+def _pair_similar(
+    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
+) -> Pairing:
+    """Objects of which more than half of the fields agree, so that the deepest difference is reported.
+
+    Where New may have more members, the majority is one of Old's. Of equal candidates the earliest is taken.
+    """
+    item = plan.item()
+    fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
+    postings: dict[Token, list[int]] = defaultdict(list)
+    for position, known in fields.items():
+        run.check_at(position)
+        for name, field in known.items():
+            postings[name, field.coarse].append(position)
+    partners: Pairing = {}
+    for position in lefts:
+        run.check_at(position)
+        known = _fields(item, old[position][1], OLD, run)
+        shared = (postings.get((name, field.coarse), []) for name, field in known.items())
+        candidates = {place for places in shared if len(places) <= MAX_POSTINGS for place in places}
+        best = (0, 0)
+        for candidate in candidates:
+            other = fields[candidate]
+            agreeing = sum(name in other and _agrees(field, other[name], run) for name, field in known.items())
+            if 2 * agreeing > len(known if item.allow_new else known.keys() | other.keys()):
+                best = max(best, (agreeing, -candidate))
+        if best[0]:
+            partners[position] = -best[1]
+            fields[-best[1]] = {}  # it is taken
+    return partners
+
+
+def _agrees(left: _Field, right: _Field, run: Run) -> bool:
+    if left.full == right.full:
+        return True
+    return bool(left.coarse == right.coarse) and _is_equal(left.plan, left.value, right.value, run)
+
+
+def _fields(item: NodePlan, value: Value, side: int, run: Run) -> dict[str, _Field]:
+    if type(value) is not dict:
+        return {}
+    plan = resolved(item, value, side, run)
+    return {
+        name: _Field(tokenizer(child, side)(part, run), tokenizer(child, side, coarse=True)(part, run), part, child)
+        for name, part, child in members(plan, value, side, run)
+    }
+
+
+def _axes(plan: NodePlan, path: KeyPath, seen: set[int]) -> Iterator[tuple[KeyPath, Meaning]]:
     """The tolerant scalars that all items may have: the items themselves, or members outside of inner arrays."""
-    return list(_axes(item, (), set()))[:_MAX_AXES]
-
-
-def _axes(plan: NodePlan, path: KeyPath, seen: set[int]) -> Iterator[Axis]:
     if plan.condition is not None or plan.choices or id(plan) in seen or len(path) > _MAX_AXIS_DEPTH:
         return
     if any(end.axis is not None for end in plan.meaning.ends.values()):
-        yield Axis(path, plan)
+        yield path, plan.meaning
     for name in dict.fromkeys([*plan.node.properties, *plan.states[OLD].members]):
         yield from _axes(plan.member(name), (*path, name), seen | {id(plan)})
-
-
-class Group(NamedTuple):
-    """Items of one coarse token: their positions on both sides."""
-
-    lefts: list[int]
-    rights: list[int]
 
 
 class Pairer:
     """Pairs the items of one array, group by group."""
 
-    def __init__(self, item: NodePlan, old: Sequence[Json], new: Sequence[Json], matches: Matches, run: Run) -> None:
-        self._axes = axes_of(item)
+    def __init__(self, item: NodePlan, old: Numbered, new: Numbered, run: Run) -> None:
+        self._axes = list(_axes(item, (), set()))[:_MAX_AXES]
         self._item = item
         self._sides = (old, new)
-        self._matches = matches
         self._run = run
+        is_decided = item.condition is None and not item.choices and not item.rules.problems
+        self._agree = item.meaning.agree if is_decided else None
         self.partners: dict[int, int] = {}
         self.is_exact = True
 
-    def pair(self, group: Group) -> None:
-        """Pair what matches in a group."""
-        line = self._line(group)
-        edges = self._edges(group, line)
+    def _matches(self, position: int, other: int) -> bool:
+        left, right = self._sides[OLD][position][1], self._sides[NEW][other][1]
+        are_numbers = type(left) in _NUMBERS and type(right) in _NUMBERS
+        if are_numbers and self._agree is not None and self._agree(left, right):
+            return True
+        return _is_equal(self._item, left, right, self._run)
+
+    def pair(self, lefts: list[int], rights: list[int]) -> None:
+        """Pair what matches in a group of items of one coarse token, by their positions on both sides."""
+        # The axis along which the windows of a group contain the fewest candidates.
+        lines = [line for axis in self._axes if (line := self._along(*axis, lefts, rights)) is not None]
+        line = min(lines, key=_Line.candidates) if lines else None
+        edges = self._edges(lefts, rights, line)
         if edges is None:
-            self._sweep(group, line)
+            self._sweep(lefts, rights, line)
             return
-        for lefts in _components(edges):
-            rights = sorted({right for left in lefts for right in edges[left]})
-            if len(lefts) > MAX_COMPONENT or sum(len(edges[left]) for left in lefts) > MAX_EDGES:
-                self._sweep(Group(lefts, rights), line)
+        for group in _components(edges):
+            others = sorted({right for left in group for right in edges[left]})
+            if len(group) > MAX_COMPONENT or sum(len(edges[left]) for left in group) > MAX_EDGES:
+                self._sweep(group, others, line)
                 continue
-            number = {right: place for place, right in enumerate(rights)}
-            found = smallest_maximum(
-                [[number[right] for right in edges[left]] for left in lefts], self._run.check_deadline
-            )
-            self.partners.update(
-                (left, rights[place]) for left, place in zip(lefts, found, strict=True) if place is not None
-            )
+            number = {right: place for place, right in enumerate(others)}
+            rows = [[number[right] for right in edges[left]] for left in group]
+            found = smallest_maximum(rows, self._run.check_deadline)
+            pairs = zip(group, found, strict=True)
+            self.partners.update((left, others[place]) for left, place in pairs if place is not None)
 
-    def _line(self, group: Group) -> _Line | None:
-        """The axis along which the windows of a group contain the fewest candidates."""
-        lines = [line for axis in self._axes if (line := self._along(axis, group)) is not None]
-        return min(lines, key=_Line.candidates) if lines else None
-
-    def _along(self, axis: Axis, group: Group) -> _Line | None:
-        places: list[dict[int, float]] = []
-        for side, positions in ((OLD, group.lefts), (NEW, group.rights)):
-            value_of = axis.plan.meaning.axis(side)
-            found: dict[int, float] = {}
+    def _along(self, path: KeyPath, meaning: Meaning, lefts: list[int], rights: list[int]) -> _Line | None:
+        places: list[dict[int, float]] = [{}, {}]
+        for side, positions in ((OLD, lefts), (NEW, rights)):
+            value_of = meaning.axis(side)
             for position in positions:
-                value = lookup_raw(self._item, self._sides[side][position], axis.path, side, self._run)
+                value = lookup_raw(self._item, self._sides[side][position][1], path, side, self._run)
                 place = value_of(value) if value is not MISSING else None
                 if place is None:
                     return None  # equal coarse tokens: then no item of the group has one
-                found[position] = place
-            places.append(found)
-        return _Line(places[OLD], places[NEW], axis.plan.meaning.width)
+                places[side][position] = place
+        return _Line(places[OLD], places[NEW], meaning.width)
 
-    def _edges(self, group: Group, line: _Line | None) -> dict[int, list[int]] | None:
+    def _edges(self, lefts: list[int], rights: list[int], line: _Line | None) -> dict[int, list[int]] | None:
         """What matches what; None where finding out takes too many trials."""
-        trials = line.candidates() if line is not None else len(group.lefts) * len(group.rights)
+        trials = line.candidates() if line is not None else len(lefts) * len(rights)
         if trials > MAX_TRIALS:
             return None
         edges: dict[int, list[int]] = {}
-        for left in group.lefts:
+        for left in lefts:
             self._run.check_deadline()
-            near = line.near(left) if line is not None else group.rights
+            near = line.near(left) if line is not None else rights
             edges[left] = sorted(right for right in near if self._matches(left, right))
         return edges
 
-    def _sweep(self, group: Group, line: _Line | None) -> None:
+    def _sweep(self, lefts: list[int], rights: list[int], line: _Line | None) -> None:
         """Pair along the axis; exact where one number alone is tolerant."""
         self.is_exact = False
-        lefts = sorted(group.lefts, key=line.lefts.__getitem__) if line is not None else group.lefts
-        free = list(line.order if line is not None else group.rights)
+        wanted = set(rights)
+        free = rights
         if line is not None:
-            wanted = set(group.rights)
-            free = [right for right in free if right in wanted]
+            lefts, free = sorted(lefts, key=line.lefts.__getitem__), [right for right in line.order if right in wanted]
+        places = line.rights if line is not None else dict.fromkeys(rights, 0.0)
         start = 0
-        taken: set[int] = set()
         for left in lefts:
             self._run.check_deadline()
             low, high = line.window(left) if line is not None else (0.0, 0.0)
-            while start < len(free) and (free[start] in taken or (line is not None and line.rights[free[start]] < low)):
+            while start < len(free) and (free[start] not in wanted or places[free[start]] < low):
                 start += 1
-            trials, at = 0, start
-            while at < len(free) and trials < SWEEP_TRIALS and (line is None or line.rights[free[at]] <= high):
-                if free[at] not in taken:
+            trials = 0
+            for at in range(start, len(free)):
+                if trials >= SWEEP_TRIALS or places[free[at]] > high:
+                    break
+                if free[at] in wanted:
                     trials += 1
                     if self._matches(left, free[at]):
                         self.partners[left] = free[at]
-                        taken.add(free[at])
+                        wanted.remove(free[at])
                         break
-                at += 1
 
 
 class _Line:
@@ -234,10 +533,6 @@ class _Matching:
 
     def grow(self) -> None:
         """Augment in rounds; within a round no partner is visited twice, which keeps rounds few and short."""
-        for left, row in enumerate(self.edges):
-            free = next((right for right in row if self.owner[right] is None), None)
-            if free is not None:
-                self.partner[left], self.owner[free] = free, left
         grew = True
         while grew:
             grew = False

@@ -6,27 +6,28 @@ Equal contexts share a plan, so that recursive schemas give a finite graph and c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, Problem, read_rules
+from driftline.payloads._rules.meaning import STRICT, Meaning
 from driftline.payloads._rules.path_rules import LocatedPath, PathRule, PathState, selected_names, start_state
-from driftline.payloads._rules.scalars.meaning import STRICT, Meaning
-from driftline.payloads._rules.scalars.parts import BadValueError
+from driftline.payloads._rules.scalars import BadValueError
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Choice, Extension, Fragment, Fragments, SchemaDocument
 from driftline.payloads._schema.root import count_leaves, document_extensions, reachable, survey
 from driftline.payloads._values.limits import EngineConfig, current
 from driftline.payloads._values.paths import NAMINGS, Path, to_camel, to_snake
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
-from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
+from driftline.payloads._values.values import MISSING, NEW, OLD, Value
 
 Compare = Callable[[Value, Value, Run, Path], None]
 # Compares two objects or two arrays; the caller has checked which.
 ContainerCompare = Callable[[Any, Any, Run, Path], None]
-# A tally of the leaves of two objects that surely match, or -1.
-FastMatch = Callable[[Json, Json], int]
+# Counts two objects where they surely match, and says whether it did.
+Match = Callable[[Any, Any, Run], bool]
 Extensions = Mapping[str, Extension]
 
 MAX_FOLDED_SCHEMAS = 3_000
@@ -63,9 +64,7 @@ class SchemaSettings:
         self.flags = flags
         self.checks_types = config.strict_schema_validation or config.trace_rule_application
         self._survey = survey(document, root)
-        # A large document is folded where a payload gets to, not all of it beforehand.
         self._is_large = self._survey.schemas > MAX_FOLDED_SCHEMAS
-        self._nodes = [] if self._is_large else reachable(document, root)
         self._own = {name: Extension(value, f"/{name}") for name, value in document_extensions(document, root).items()}
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
@@ -74,24 +73,21 @@ class SchemaSettings:
         self.tracks_owners = any("@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN, ()))
         self.state, self.located, self.problems = self._ignores()
         self.selects = selected_names(flags)
-        switches = read_rules(self._own)
-        self.allow_new, self.naming = switches.allow_new is True, switches.naming
-        self.null_as_missing = switches.null_as_missing is True
-        self.empty_as_null = switches.empty_as_null is True
+        self.switches = read_rules(self._own)
 
     def _is_set(self, name: str) -> bool:
         full = EXTENSION_PREFIX + name
-        if any(name == given for flag in self.flags for given, _ in flag.extensions):
-            return True
-        return full in self._own or full in self._survey.extensions
+        is_flag = any(name == given for flag in self.flags for given, _ in flag.extensions)
+        return is_flag or full in self._own or full in self._survey.extensions
 
     def _ignores(self) -> tuple[PathState, list[LocatedPath], list[Problem]]:
         """Global ignores of the root, of the document and of everything below: `$` is always the payload."""
         name = f"{EXTENSION_PREFIX}global-ignores"
-        given = [node.extensions[name] for node in self._nodes if name in node.extensions]
-        if self._is_large:
-            given = list(self._survey.extensions.get(name, ()))
-        given += [value for key, value in self._own.items() if key == name]
+        # A large document is folded where a payload gets to, not all of it beforehand.
+        nodes = [] if self._is_large else reachable(self.document, self.root)
+        given = [node.extensions[name] for node in nodes if name in node.extensions]
+        given += self._survey.extensions.get(name, ()) if self._is_large else ()
+        given += [self._own[name]] if name in self._own else []
         texts = tuple(text for extension in given for text in read_rules({name: extension}).global_ignores)
         state, located, bad = start_state(texts, self.flags)
         pointer = given[0].pointer if given else ""
@@ -177,8 +173,9 @@ class Plans:
         self.tools = tools
         self._inherited: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
         self._plans: dict[tuple[tuple[str, ...], Context, Variant], NodePlan] = {}
-        switches = (settings.null_as_missing, settings.empty_as_null, settings.allow_new, settings.naming)
-        self.root = self.plan((settings.root,), Context((), *switches, (settings.state, settings.state)))
+        given, states = settings.switches, (settings.state, settings.state)
+        switches = (bool(given.null_as_missing), bool(given.empty_as_null), bool(given.allow_new))
+        self.root = self.plan((settings.root,), Context((), *switches, given.naming, states))
 
     def plan(self, fragments: Fragments, context: Context, variant: Variant = _PLAIN) -> NodePlan:
         """The shared plan of a node in a context."""
@@ -207,41 +204,6 @@ class Plans:
 class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
-    __slots__ = (
-        "_by_name",
-        "_children",
-        "_decided",
-        "_defaulted",
-        "_patterns",
-        "aliases",
-        "allow_new",
-        "choices",
-        "compare",
-        "compare_containers",
-        "compare_objects",
-        "condition",
-        "context",
-        "empty_as_null",
-        "fast_match",
-        "fragments",
-        "inherited",
-        "meaning",
-        "naming",
-        "needs_pairwise",
-        "node",
-        "null_as_missing",
-        "pairwise_members",
-        "plans",
-        "raw_members",
-        "removed_by",
-        "rules",
-        "settings",
-        "states",
-        "tokenizers",
-        "variant",
-        "walk",
-    )  # fmt: skip
-
     def __init__(self, plans: Plans, fragments: Fragments, context: Context, variant: Variant) -> None:
         self.plans = plans
         self.settings = plans.settings
@@ -254,31 +216,28 @@ class NodePlan:
         self.choices = [choice for choice in self.node.choices if _choice_id(choice) not in variant.taken]
         extensions = self._extensions()
         self.rules, self.condition = self._rules(extensions)
-        self.null_as_missing = _own_or_inherited(self.rules.null_as_missing, context.null_as_missing)
-        self.empty_as_null = _own_or_inherited(self.rules.empty_as_null, context.empty_as_null)
-        self.allow_new = _own_or_inherited(self.rules.allow_new, context.allow_new)
-        self.naming = context.naming if self.rules.naming is None else self.rules.naming
+        rules = self.rules
+        self.null_as_missing = context.null_as_missing if rules.null_as_missing is None else rules.null_as_missing
+        self.empty_as_null = context.empty_as_null if rules.empty_as_null is None else rules.empty_as_null
+        self.allow_new = context.allow_new if rules.allow_new is None else rules.allow_new
+        self.naming = context.naming if rules.naming is None else rules.naming
         # Fields without rules share one.
-        is_bare = not self.rules.texts
-        self.meaning = _BARE[self.empty_as_null] if is_bare else Meaning(self.rules, empty_as_null=self.empty_as_null)
+        self.meaning = Meaning(rules, empty_as_null=self.empty_as_null) if rules.texts else _BARE[self.empty_as_null]
         self.inherited = self._handed_down(extensions)
         self.aliases = self._aliases()
         self._children: dict[Any, NodePlan] = {}
         self._by_name: dict[str, NodePlan] = {}
-        self._patterns: list[tuple[SafePattern, Fragments]] | None = None
+        self._patterns: list[SafePattern] | None = None
         self._decided: dict[bool, NodePlan] = {}
-        self.raw_members: dict[str, bool] = {}
         self.tokenizers: dict[tuple[int, bool], Any] = {}
         self._defaulted: tuple[str, ...] | None = None
-        self.needs_pairwise: bool | None = None  # cached by `leaves.needs_pairwise`
+        self.needs_pairwise: bool | None = None  # cached by `pairing.needs_pairwise`
         self.pairwise_members: int | None = None
-        # Built when a payload first gets here. Objects have a short cut; containers that do not come as such, but out
-        # of an enum map, have been announced and traced already.
+        # Built when a payload first gets here. Containers that do not come as such, but out of an enum map, have been
+        # announced and traced already.
         self.compare: Compare = self._first_compare
-        self.compare_objects: Compare = self._first_compare
         self.compare_containers: Compare = self._first_compare
-        self.fast_match: FastMatch | None = None  # there once the node has met some objects
-        self.walk: Compare = self._first_compare  # for objects that `fast_match` does not settle
+        self.match: Match | None = None  # there once the node has met objects
 
     def _first_compare(self, old: Value, new: Value, run: Run, path: Path) -> None:
         self.plans.tools.build(self)
@@ -290,18 +249,13 @@ class NodePlan:
             run.warn_once((problem.rule, problem.pointer), path, problem.message, problem.rule)
 
     def _extensions(self) -> Extensions:
-        flags = {**self.states[OLD].extensions, **self.states[NEW].extensions}
-        found = self._schema_extensions()
-        return {**found, **flags} if flags else found
-
-    def _schema_extensions(self) -> Extensions:
-        own = self.node.extensions
+        found: Extensions = self.node.extensions
+        stops = found.get(_INHERIT)
         if self.variant.decided is False:  # the field's rules fall away
-            return {name: value for name, value in own.items() if name in _GLOBAL_RULES - {_INHERIT}}
-        stops = own.get(_INHERIT)
-        if stops is not None and stops.value is False:
-            return own
-        return {**self.plans.inherited(self.context), **own}
+            found = _switches(found)
+        elif stops is None or stops.value is not False:
+            found = {**self.plans.inherited(self.context), **found}
+        return {**found, **self.states[OLD].extensions, **self.states[NEW].extensions}
 
     def _rules(self, extensions: Extensions) -> tuple[FieldRules, Condition | None]:
         rules = read_rules(extensions)
@@ -312,8 +266,7 @@ class NodePlan:
         except BadValueError as error:
             message = f"{_WHEN} is not a condition ({error}); the field is compared strictly"
             problem = Problem(_WHEN, message, extensions[_WHEN].pointer)
-            kept = {name: value for name, value in extensions.items() if name in _GLOBAL_RULES - {_INHERIT}}
-            return replace(read_rules(kept), problems=(*rules.problems, problem)), None
+            return replace(read_rules(_switches(extensions)), problems=(*rules.problems, problem)), None
 
     def _handed_down(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
         cut = self.variant.decided is False or self.rules.inherit is False
@@ -354,6 +307,10 @@ class NodePlan:
             self._decided[holds] = plan
         return plan
 
+    def for_pair(self, run: Run, path: Path) -> NodePlan:
+        """This node with its condition decided for the current objects."""
+        return self if self.condition is None else self.decided(self.condition.decide(run, path, self.rules))
+
     def chosen(self, choice: Choice, branch: int | None) -> NodePlan:
         """This node with one branch of a choice folded in (None: the choice is left out)."""
         variant = self.variant._replace(taken=self.variant.taken | {_choice_id(choice)})
@@ -366,17 +323,16 @@ class NodePlan:
             known = self._by_name.get(name)
             if known is not None:
                 return known
-        plan = self._find_member(name, old_name)
-        if name in self.node.properties and old_name is None:
-            self._by_name[name] = plan
-        return plan
-
-    def _find_member(self, name: str, old_name: str | None) -> NodePlan:
-        key = self._member_key(name)
+        # What decides a member's schema is its name, or the patterns that its name matches.
+        key = (name if name in self.node.properties else None, self._matching_patterns(name))
         states = (self.states[OLD].step(name if old_name is None else old_name), self.states[NEW].step(name))
         plan = self._children.get((key, states))
         if plan is None:
-            plan = self._children[key, states] = self.plans.plan(self._fragments_of(key), self._below(states))
+            fragments = self.node.properties.get(name, ()) + tuple(self.node.patterns[number][1] for number in key[1])
+            fragments = fragments or (() if name in self.node.properties else self.node.additional)
+            plan = self._children[key, states] = self.plans.plan(fragments, self._below(states))
+        if name in self.node.properties and old_name is None:
+            self._by_name[name] = plan
         return plan
 
     def defaulted(self) -> tuple[str, ...]:
@@ -410,34 +366,20 @@ class NodePlan:
     def _below(self, states: tuple[PathState, PathState]) -> Context:
         return Context(self.inherited, self.null_as_missing, self.empty_as_null, self.allow_new, self.naming, states)
 
-    def _member_key(self, name: str) -> Any:
-        """What decides a member's schema: its name, or the patterns that its name matches."""
-        matched = self._matching_patterns(name)
-        return (name if name in self.node.properties else None, matched)
-
-    def _fragments_of(self, key: Any) -> Fragments:
-        name, matched = key
-        fragments = self.node.properties.get(name, ()) + tuple(self.node.patterns[number][1] for number in matched)
-        return fragments or (() if name is not None else self.node.additional)
-
     def _matching_patterns(self, name: str) -> tuple[int, ...]:
-        if not self.node.patterns:
-            return ()
         if self._patterns is None:
-            self._patterns = [(SafePattern(text), (fragment,)) for text, fragment in self.node.patterns]
-        return tuple(number for number, (pattern, _) in enumerate(self._patterns) if _finds(pattern, name))
+            self._patterns = [SafePattern(text) for text, _ in self.node.patterns]
+        found = []
+        for number, pattern in enumerate(self._patterns):
+            with suppress(PatternTimeoutError):
+                found += [number] if pattern.search(name) else []
+        return tuple(found)
 
 
-def _finds(pattern: SafePattern, name: str) -> bool:
-    try:
-        return pattern.search(name)
-    except PatternTimeoutError:
-        return False
+def _switches(extensions: Extensions) -> Extensions:
+    """What is left where the rules of a field fall away."""
+    return {name: value for name, value in extensions.items() if name in _GLOBAL_RULES - {_INHERIT}}
 
 
 def _choice_id(choice: Choice) -> str:
     return choice.branches[0].pointer
-
-
-def _own_or_inherited(own: bool | None, above: bool) -> bool:
-    return above if own is None else own

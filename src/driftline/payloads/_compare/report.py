@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -23,11 +23,14 @@ from driftline.payloads._values.paths import Path, render
 from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import (
     CONTAINERS,
+    MISSING,
+    NEW,
+    OLD,
     SIDE_NAMES,
     Value,
     is_deeper_than,
-    leaf_count,
     spelled,
+    union_leaf_count,
 )
 
 if TYPE_CHECKING:
@@ -38,11 +41,7 @@ _VERDICTS = {True: "match", False: "mismatch", None: "cut short"}
 _COLOURS = {"ERROR": "red", "WARNING": "yellow"}
 _SHOWN = 20  # entries in a repr
 
-STEPS_BETWEEN_CLOCK_LOOKS = 256
-CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
-IGNORED_LEAF = 1 << 32  # in a tally of leaves, see generated.py
-NESTED_LEVELS = 2  # how far below generated functions compare; a difference there is compared again for each level
-NOT_QUICK = -1  # a `quick_depth` at which generated functions are not used
+CLOCK_MASK = 255  # steps between two looks at the clock
 
 
 class Entry(dict[str, Any]):
@@ -211,18 +210,12 @@ def print_report(report: Report, console: Console) -> None:
 def _print_entry(entry: Entry, console: Console) -> None:
     console.print(f"{entry.type} ", style=_COLOURS[entry.severity], end="", markup=False)
     console.print(entry.path, style="bold", markup=False, soft_wrap=True)
-    for label, value in _lines(entry):
-        console.print(f"  {label:<5}", style="dim", end="")
-        console.print(value, markup=False, soft_wrap=True)
-
-
-def _lines(entry: Entry) -> Iterable[tuple[str, Any]]:
-    if entry.severity == "ERROR":
-        yield "old", spelled(entry.old_value)
-        yield "new", spelled(entry.new_value)
-    yield "why", entry.message
-    if "rule_applied" in entry:
-        yield "rule", entry.rule_applied
+    labels = {"old_value": "old", "new_value": "new", "message": "why", "rule_applied": "rule"}
+    for name, label in labels.items():
+        if name in entry:
+            console.print(f"  {label:<5}", style="dim", end="")
+            value = spelled(entry[name]) if name.endswith("_value") else entry[name]
+            console.print(value, markup=False, soft_wrap=True)
 
 
 # The state of a running comparison.
@@ -256,7 +249,7 @@ class Run:
 
     __slots__ = (
         "check_deadline", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
-        "fitting", "ignored", "max_depth", "observer", "owners", "pruned", "quick_depth", "root", "roots", "said",
+        "fitting", "ignored", "max_depth", "observer", "owners", "pruned", "root", "roots", "said",
         "statistics", "steps", "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
@@ -268,8 +261,6 @@ class Run:
         self.check_deadline = deadline.check
         self.fail_fast = config.fail_fast
         self.max_depth = config.max_depth
-        # From here on only the loops compare. With fail_fast always: a report counts what came before the difference.
-        self.quick_depth = NOT_QUICK if config.fail_fast else config.max_depth - NESTED_LEVELS
         self.statistics = config.collect_statistics
         self.trace: list[Entry] | None = [] if config.trace_rule_application else None
         self.diffs: list[Entry] = []
@@ -292,23 +283,19 @@ class Run:
         trial.conditions, trial.views, trial.fitting = self.conditions, self.views, self.fitting
         return trial
 
-    def add(self, tally: int) -> None:
-        """Count the leaves of a tally."""
-        self.checked += tally % IGNORED_LEAF
-        self.ignored += tally // IGNORED_LEAF
-
     def enter(self) -> None:
         """One container deeper; also checks the deadline now and then."""
         self.depth += 1
         self.steps += 1
-        if self.depth > self.max_depth or not self.steps & CLOCK_MASK:
-            self.check_limits()
-
-    def check_limits(self) -> None:
-        """Raise where the payload is too deep or the time is up."""
         if self.depth > self.max_depth:
             raise self._too_deep()
-        self.check_deadline()
+        if not self.steps & CLOCK_MASK:
+            self.check_deadline()
+
+    def check_at(self, index: int) -> None:
+        """Check the deadline now and then in a loop."""
+        if not index & CLOCK_MASK:
+            self.check_deadline()
 
     def check_nesting(self, value: Value) -> None:
         """Raise where a value that is not walked is too deep."""
@@ -363,21 +350,20 @@ class Run:
             self.observer.alone(path, side, value)
         if self.statistics:
             self.unmatched[side].append(path)
-            self.extra_leaves += 1 if is_scalar else leaf_count(value)
+            self.extra_leaves += 1 if is_scalar else union_leaf_count(value)
 
-    def lost(self, path: Path, value: Value, rule: str | None = None) -> None:
-        """A member that only Old has."""
-        self.one_sided(0, path, value)
-        self.error("MISSING_IN_NEW", path, value, None, "The field exists in Old but not in New", rule)
-
-    def added(self, path: Path, value: Value, rule: str | None = None) -> None:
-        """A member that only New has."""
-        self.one_sided(1, path, value)
-        self.error("EXTRA_IN_NEW", path, None, value, "The field exists in New but not in Old", rule)
+    def lone(self, path: Path, old: Value, new: Value, rule: str | None = None) -> None:
+        """A member that one side lacks: its value there is `MISSING`."""
+        if new is MISSING:
+            self.one_sided(OLD, path, old)
+            self.error("MISSING_IN_NEW", path, old, None, "The field exists in Old but not in New", rule)
+        else:
+            self.one_sided(NEW, path, new)
+            self.error("EXTRA_IN_NEW", path, None, new, "The field exists in New but not in Old", rule)
 
     def allowed(self, path: Path, value: Value) -> None:
         """A member that only New has, where new members are allowed: counted, but no difference."""
-        self.one_sided(1, path, value)
+        self.one_sided(NEW, path, value)
         rule = "x-migration-allow-new-members"
         self.warn("EXTRA_IN_NEW", path, f"The field exists in New but not in Old (allowed by {rule})", f"{rule}: true")
         self.note(path, rule, "allowed")

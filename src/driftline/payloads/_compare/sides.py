@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run
-from driftline.payloads._rules.scalars.rules import EMPTY_STRING_AS_NULL
+from driftline.payloads._rules.scalars import EMPTY_STRING_AS_NULL
 from driftline.payloads._schema.nodes import Choice
 from driftline.payloads._values.paths import NAMINGS, KeyPath, SortField
 from driftline.payloads._values.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of
@@ -36,6 +36,8 @@ def sift(plan: NodePlan, value: dict[str, Json], side: int, run: Run, *, decide:
     """Global ignores on the raw names, then aliases (on Old's side)."""
     value = run.pruned[side].get(id(value), value)
     state = plan.states[side]
+    if not (plan.renames or state.names or state.removes_others):
+        return Sifted(value, {}, {}, [])
     removes_any = state.removes_others
     renames = _renames(plan, value, run, decide) if side == OLD and plan.renames else {}
     sifted = Sifted({}, {}, {}, [])
@@ -85,6 +87,20 @@ def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iter
             yield name, child.rules.default, child
 
 
+def has_plain_names(plan: NodePlan) -> bool:
+    """Whether a member is known by its name alone: no looked-up ignores, no alias that depends on anything."""
+    before, after = plan.states
+    if plan.settings.located or before is not after or plan.naming in NAMINGS:
+        return False
+    if plan.aliases.keys() & (plan.node.properties.keys() | before.names):
+        return False
+    # Each alias applies in any case, and the global ignores treat both of its names alike.
+    return all(
+        plan.member(name).condition is None and before.step(raw) is after.step(name)
+        for raw, name in plan.aliases.items()
+    )
+
+
 def is_absent(plan: NodePlan, value: Value) -> bool:
     """Whether null (or an empty string) counts as missing here."""
     return plan.null_as_missing and (value is None or (plan.empty_as_null and value == ""))
@@ -123,11 +139,6 @@ def resolved(plan: NodePlan, value: Value, side: int, run: Run) -> NodePlan:
     return choose(plan, [(value, side)], run) if plan.choices else plan
 
 
-def scalar_or_raw(plan: NodePlan, value: Value, side: int) -> Value:
-    """A scalar as it is compared, but for trimming and folding; the raw value where a cast fails."""
-    return plan.meaning.prepared_or_raw(value, side)
-
-
 def arranged(plan: NodePlan, value: list[Json], side: int, run: Run) -> list[Json]:
     """The items of an array after global ignores and sorting."""
     value = run.pruned[side].get(id(value), value)
@@ -162,13 +173,6 @@ def _are_texts(plan: NodePlan, items: list[Json], name: str) -> bool:
 
 def is_raw_member(plan: NodePlan, name: str) -> bool:
     """Whether a member is the same raw as normalised (but for an empty string)."""
-    known = plan.raw_members.get(name)
-    if known is None:
-        known = plan.raw_members[name] = _is_raw_member(plan, name)
-    return known
-
-
-def _is_raw_member(plan: NodePlan, name: str) -> bool:
     if plan.renames or plan.condition or plan.choices or plan.settings.located:
         return False
     member = plan.member(name)
@@ -189,20 +193,23 @@ def _sort_key(value: Value, is_descending: bool) -> tuple[Any, ...]:
 
 def lookup_raw(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
     """The value at a path of New's names inside an item, before its own rules, or `MISSING`."""
+    return _found(plan, value, path, side, run)[0]
+
+
+def _found(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> tuple[Value, NodePlan]:
     for name in path:
         value, plan = member(plan, value, name, side, run)
         if value is MISSING:
-            return MISSING
-    return value
+            break
+    return value, plan
 
 
 def lookup(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
     """The normalised value at a key path inside an item, or `MISSING`."""
-    for name in path:
-        value, plan = member(plan, value, name, side, run)
-        if value is MISSING:
-            return MISSING
-    return scalar_or_raw(resolved(plan, value, side, run), value, side) if type(value) not in (dict, list) else value
+    value, plan = _found(plan, value, path, side, run)
+    if value is MISSING or type(value) in CONTAINERS:
+        return value
+    return resolved(plan, value, side, run).meaning.prepared_or_raw(value, side)
 
 
 def materialise(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
@@ -216,7 +223,7 @@ def materialise(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
     if type(value) is list:
         items = arranged(plan, value, side, run)
         return [materialise(plan.item(index), item, side, run) for index, item in enumerate(items)]
-    return scalar_or_raw(plan, value, side)
+    return plan.meaning.prepared_or_raw(value, side)
 
 
 # `oneOf` and `anyOf`: by discriminator, else the first branch that all values fit.
@@ -247,7 +254,7 @@ def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int 
         return None
     for number in range(len(choice.branches)):
         item, child = member(plan.chosen(choice, number), value, choice.discriminator, side, run)
-        if item is not MISSING and choice.mapping.get(str(scalar_or_raw(child, item, side))) == number:
+        if item is not MISSING and choice.mapping.get(str(child.meaning.prepared_or_raw(item, side))) == number:
             return number
     return None
 
@@ -275,7 +282,7 @@ def _fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
             return True
         return any(fits(plan.chosen(choice, number), value, side, run) for number in range(len(choice.branches)))
     node = plan.node
-    shown = scalar_or_raw(plan, value, side)
+    shown = plan.meaning.prepared_or_raw(value, side)
     if node.types is not None and not admits(node.types, shown) and not admits(node.types, value):
         return value is None and (plan.null_as_missing or plan.empty_as_null)
     if value is None and node.is_nullable:

@@ -8,35 +8,34 @@ A value that makes no sense is a problem, not an exception: the comparison warns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from driftline.payloads._rules.scalars.datetimes import (
+from driftline.payloads._rules.scalars import (
+    BadValueError,
+    Change,
+    End,
+    Step,
     TimeFormat,
-    epoch,
-    points_in_time,
-    read_duration,
-    read_time_format,
-)
-from driftline.payloads._rules.scalars.parts import BadValueError, End, Step
-from driftline.payloads._rules.scalars.rules import (
     cast,
     enum_map,
+    epoch,
     pattern,
+    points_in_time,
     precision,
-    read_enum_map,
+    read_duration,
     read_pattern,
-    read_precision,
-    read_scale,
+    read_time_format,
     scale,
 )
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.paths import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads._values.patterns import SafePattern
-from driftline.payloads._values.values import CASTS, MISSING, Json, spelled, to_string
+from driftline.payloads._values.values import CASTS, MISSING, Json, decimal_of, spelled, to_string
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")
@@ -105,13 +104,16 @@ class ExtensionKind(NamedTuple):
     end: tuple[str, Callable[[Any, str | None], End]] | None = None
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise BadValueError("must be true or false")
-    return value
+def _reader(is_right: Callable[[Any], Any], wanted: str, convert: Callable[[Any], Any] | None = None) -> Change:
+    def read(value: object) -> Any:
+        if not is_right(value):
+            raise BadValueError(f"must be {wanted}")
+        return value if convert is None else convert(value)
+
+    return read
 
 
-def _one_of(*words: str) -> Callable[[Any], str]:
+def _one_of(*words: str) -> Change:
     def read(value: object) -> str:
         if value not in words or not isinstance(value, str):
             near = get_close_matches(str(value), words, n=1)
@@ -122,46 +124,28 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return read
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadValueError("must be a member name")
-    return value
+def _all_are(kind: type, values: Iterable[object]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
-def _headers(value: object) -> dict[str, Json]:
-    if not isinstance(value, dict) or not all(isinstance(rules, dict) for rules in value.values()):
-        raise BadValueError("must be an object of header names, each with its rules")
-    return value
+_anything = _reader(lambda value: True, "")
+_flag = _reader(lambda value: isinstance(value, bool), "true or false")
+_name = _reader(lambda value: isinstance(value, str) and value, "a member name")
+_keys = _reader(parse_keys, "a member name or a list of them", parse_keys)
+_order = _reader(parse_order, "a list of member names", parse_order)
+_paths = _reader(lambda value: isinstance(value, list) and _all_are(str, value), "a list of JSONPaths", tuple)
+_headers = _reader(
+    lambda value: isinstance(value, dict) and _all_are(dict, value.values()),
+    "an object of header names, each with its rules",
+)
+_condition = _reader(lambda value: isinstance(value, str) and value.strip(), "a condition such as $.status == 'ACTIVE'")
+_words = _reader(lambda value: isinstance(value, dict), "an object of old and new values")
+_distance = _reader(lambda value: _is_number(value) and value >= 0, "a number that is not negative", decimal_of)
+_factor = _reader(lambda value: _is_number(value) and value != 0, "a number other than 0", decimal_of)
 
 
-def _keys(value: Any) -> tuple[KeyPath, ...]:
-    keys = parse_keys(value)
-    if keys is None:
-        raise BadValueError("must be a member name or a list of them")
-    return keys
-
-
-def _order(value: Any) -> tuple[SortField, ...]:
-    order = parse_order(value)
-    if order is None:
-        raise BadValueError("must be a list of member names")
-    return order
-
-
-def _paths(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-        raise BadValueError("must be a list of JSONPaths")
-    return tuple(value)
-
-
-def _condition(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise BadValueError("must be a condition such as $.status == 'ACTIVE'")
-    return value
-
-
-def _anything(value: object) -> Any:
-    return value
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 EXTENSIONS: dict[str, ExtensionKind] = {
@@ -173,15 +157,15 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "case-insensitive": ExtensionKind("case_insensitive", _flag, "string", True),
         "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
         # Steps are taken in this order; of two ends for one JSON type the later one decides.
-        "enum-map": ExtensionKind("enum_map", read_enum_map, "field", True, step=enum_map),
+        "enum-map": ExtensionKind("enum_map", _words, "field", True, step=enum_map),
         "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True, step=cast),
         "datetime-format": ExtensionKind(
             "time_format", read_time_format, "string", True, step=epoch, end=("string", points_in_time)
         ),
         "datetime-tolerance": ExtensionKind("tolerance", read_duration, "string", True),
-        "scale": ExtensionKind("scale", read_scale, "number", True, step=scale),
+        "scale": ExtensionKind("scale", _factor, "number", True, step=scale),
         "pattern": ExtensionKind("pattern", read_pattern, "string", True, end=("string", pattern)),
-        "precision": ExtensionKind("precision", read_precision, "number", True, end=("number", precision)),
+        "precision": ExtensionKind("precision", _distance, "number", True, end=("number", precision)),
         "array-mode": ExtensionKind("array_mode", _one_of(*ARRAY_MODES), "array"),
         "array-key": ExtensionKind("array_key", _keys, "array"),
         "order-by": ExtensionKind("order_by", _order, "array"),

@@ -12,8 +12,7 @@ from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, TypeVar
 
-from driftline.payloads._rules.scalars.datetimes import epoch, read_time_format
-from driftline.payloads._rules.scalars.parts import Step
+from driftline.payloads._rules.scalars import Step, epoch, read_time_format
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.paths import Place, place_text
 from driftline.payloads._values.times import EPOCH_UNITS, Instant, parse_iso

@@ -5,7 +5,7 @@ check it too.
 
 >>> EngineConfig.of({"fail_fast": True}).fail_fast
 True
->>> with Deadline(30, "the comparison").held() as deadline:
+>>> with Deadline(30, "the comparison") as deadline:
 ...     current() is deadline
 True
 """
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
@@ -73,21 +73,16 @@ def _check(name: object, given: object) -> None:
         hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_NAMES)}"
         raise _refusal(f"unknown config property {name!r}{hint}", str(name))
     if name in _SWITCHES:
-        if not isinstance(given, bool):
-            raise _refusal(f"config property {name} must be true or false", name)
+        is_right, wanted = isinstance(given, bool), "true or false"
     elif name == "log_level":
-        if given not in LOG_LEVELS:
-            raise _refusal(f"config property log_level must be one of {', '.join(LOG_LEVELS)}", name)
+        is_right, wanted = given in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"
     else:
-        _check_limit(name, given)
-
-
-def _check_limit(name: str, given: object) -> None:
-    allowed = int if name == "max_depth" else (int, float)
-    # `0 <= nan` is false, so a NaN ends here too.
-    if isinstance(given, bool) or not isinstance(given, allowed) or not 0 <= given < float("inf"):
-        kind = "an integer" if name == "max_depth" else "a number"
-        raise _refusal(f"config property {name} must be {kind} that is not negative", name)
+        allowed, kind = (int, "an integer") if name == "max_depth" else ((int, float), "a number")
+        # `0 <= nan` is false, so a NaN is refused too.
+        is_right = isinstance(given, allowed) and not isinstance(given, bool) and 0 <= given < float("inf")
+        wanted = f"{kind} that is not negative"
+    if not is_right:
+        raise _refusal(f"config property {name} must be {wanted}", str(name))
 
 
 def _refusal(message: str, name: str) -> PayloadError:
@@ -97,10 +92,11 @@ def _refusal(message: str, name: str) -> PayloadError:
 class Deadline:
     """A point in time, the message for passing it, and the patterns that were given up on the way.
 
-    With `is_cpu_time` the clock is that of this thread's work, so that a busy machine does not shorten the limit.
+    In a `with` statement it is the deadline of the current work. With `is_cpu_time` the clock is that of this thread's
+    work, so that a busy machine does not shorten the limit.
     """
 
-    __slots__ = ("at", "clock", "given_up", "name", "seconds", "started", "what")
+    __slots__ = ("_token", "at", "clock", "given_up", "name", "seconds", "started", "what")
 
     def __init__(self, seconds: float, what: str, name: str = "timeout_seconds", *, is_cpu_time: bool = False) -> None:
         self.name = name
@@ -125,14 +121,12 @@ class Deadline:
                 details={"reason": self.name, "limit": self.seconds},
             )
 
-    @contextmanager
-    def held(self) -> Iterator[Deadline]:
-        """Make this the deadline of the current work."""
-        token = hold(self)
-        try:
-            yield self
-        finally:
-            let_go(token)
+    def __enter__(self) -> Deadline:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
 
 
 _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -141,16 +135,6 @@ _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 def current() -> Deadline:
     """The deadline of the current work; without one, a new deadline that never passes."""
     return _current.get() or Deadline(float("inf"), "the work")
-
-
-def hold(deadline: Deadline) -> Token[Deadline | None]:
-    """Start what `held` does, for code that cannot afford a context manager; `let_go` ends it."""
-    return _current.set(deadline)
-
-
-def let_go(held: Token[Deadline | None]) -> None:
-    """Restore the deadline that the current work had before."""
-    _current.reset(held)
 
 
 _stack_lock = threading.Lock()

@@ -62,11 +62,6 @@ class SafePattern:
         self.engine = "re" if is_linear(text, ignore_case=ignore_case) else "regex"
         self.search_engine = "re" if is_linear(text, ignore_case=ignore_case, search=True) else "regex"
 
-    @property
-    def unlimited_match(self) -> Callable[[str], Any] | None:
-        """`re`'s own match, where it cannot take long on texts of up to `QUICK_TEXT_LENGTH`."""
-        return self._plain.match if self.engine == "re" else None
-
     def match(self, value: str) -> bool:
         """Whether the pattern matches at the start of the value (`re.match`)."""
         if self.engine == "re" and len(value) <= QUICK_TEXT_LENGTH:

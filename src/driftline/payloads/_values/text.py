@@ -198,13 +198,11 @@ def _parse_slowly(data: bytes, what: str) -> Any:
     except json.JSONDecodeError as error:
         raise _invalid(what, error.msg, error.lineno, error.colno) from None
     except UnicodeDecodeError as error:
-        line, column = _position(data, error.start)
-        raise _invalid(what, f"byte {error.start} is not UTF-8", line, column) from None
+        raise _invalid(what, f"byte {error.start} is not UTF-8", *_position(data, error.start)) from None
     except RecursionError:
         raise _too_deep(what) from None
     except _ConstantError as error:
-        line, column = _position(data, data.find(str(error).encode()))
-        raise _invalid(what, f"{error} is not JSON", line, column) from None
+        raise _invalid(what, f"{error} is not JSON", *_position(data, data.find(str(error).encode()))) from None
     except ValueError as error:
         raise _invalid(what, str(error), 1, 1) from None
 
@@ -240,17 +238,14 @@ def _compact_size(value: Value, side: int) -> int:
     except RecursionError:
         return 0  # the depth limit reports it
     except (TypeError, ValueError, OverflowError):
-        return _slow_size(value, side)
-
-
-def _slow_size(value: Value, side: int) -> int:
-    what = f"{SIDE_NAMES[side]}_json"
+        pass  # lone surrogates, numbers that are none, or no JSON at all
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
     except RecursionError:
         return 0
     except (TypeError, ValueError) as error:
-        raise PayloadError(f"{what} is not a JSON value: {error}", details={"reason": str(error)}) from None
+        message = f"{SIDE_NAMES[side]}_json is not a JSON value: {error}"
+        raise PayloadError(message, details={"reason": str(error)}) from None
     return len(text.encode("utf-8", "surrogatepass"))
 
 

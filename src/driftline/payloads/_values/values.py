@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
+from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from driftline.core import number_text
@@ -34,7 +35,6 @@ _KINDS: Final[dict[type, str]] = {
     list: "array",
 }
 CONTAINERS: Final = frozenset({dict, list})
-_PLAIN_NUMBERS: Final = frozenset({int, float})
 LEAF_TYPES: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -99,13 +99,8 @@ def kind_of(value: Value) -> str:
     kind = _KINDS.get(type(value))
     if kind is not None:
         return kind
-    if isinstance(value, float | int | Decimal):
-        return "number"
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list | tuple):
-        return "array"
-    return "string" if isinstance(value, str) else type(value).__name__
+    families: dict[Any, str] = {(float, int, Decimal): "number", dict: "object", (list, tuple): "array", str: "string"}
+    return next((name for family, name in families.items() if isinstance(value, family)), type(value).__name__)
 
 
 def decimal_of(number: Any) -> Decimal:
@@ -144,8 +139,6 @@ def exact_product(number: object, factor: Decimal) -> Any:
 
 def same_number(old: Value, new: Value) -> bool:
     """Numeric equality: 1 equals 1.0, integers of any size are exact."""
-    if type(old) in _PLAIN_NUMBERS and type(new) in _PLAIN_NUMBERS:
-        return bool(old == new)
     if isinstance(old, WrittenNumber | Decimal) or isinstance(new, WrittenNumber | Decimal):
         return decimal_of(old) == decimal_of(new)
     return bool(old == new)
@@ -193,77 +186,47 @@ def spelled(value: object) -> str:
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}…"
 
 
-def leaf_count(value: Value) -> int:
-    """How many leaves (scalars and empty containers) a value has; walks without recursion."""
-    if type(value) not in CONTAINERS:
-        return 1
-    count = 0
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
-        children: Iterable[Json] = ()
-        if type(node) is dict:
-            children = node.values()
-        elif type(node) is list:
-            children = node
-        before = len(waiting)
-        waiting.extend(children)
-        if len(waiting) == before:
-            count += 1
-    return count
-
-
 def is_deeper_than(value: Value, levels: int) -> bool:
     """Whether containers are nested deeper than some levels; walks level by level.
 
     >>> is_deeper_than([{}], 1), is_deeper_than([{}], 2)
     (True, False)
     """
-    layer: list[Value] = [value]
-    while True:
-        below: list[Value] = []
-        has_containers = False
-        for node in layer:
-            if isinstance(node, dict):
-                has_containers = True
-                below.extend(node.values())
-            elif isinstance(node, list):
-                has_containers = True
-                below.extend(node)
-        if not has_containers:
-            return False
+    layer: list[Any] = [value]
+    while layer := [node for node in layer if isinstance(node, dict | list)]:
         levels -= 1
         if levels < 0:
             return True
-        layer = below
+        layer = [child for node in layer for child in (node.values() if isinstance(node, dict) else node)]
+    return False
 
 
-def union_leaf_count(old: Value, new: Value) -> int:
-    """How many distinct leaf paths two values have together; either may be `MISSING`."""
+def union_leaf_count(old: Value, new: Value = MISSING) -> int:
+    """How many distinct paths of leaves (scalars, empty containers) two values have together; walks without recursion.
+
+    >>> union_leaf_count({"a": [1, 2], "b": {}}), union_leaf_count([1], [2, [3, 4]]), union_leaf_count({"a": 1}, [])
+    (3, 3, 1)
+    """
     if type(old) not in CONTAINERS and type(new) not in CONTAINERS:
         return 1
     count = 0
-    waiting = [(old, new)]
+    waiting: list[tuple[Any, Any]] = [(old, new)]
     while waiting:
         left, right = waiting.pop()
-        if type(left) is dict and type(right) is dict and (left or right):
-            for name, value in left.items():
-                other = right.get(name, MISSING)
-                if type(value) in CONTAINERS or type(other) in CONTAINERS:
-                    waiting.append((value, other))
-                else:
-                    count += 1
-            if not right.keys() <= left.keys():
-                waiting.extend((MISSING, value) for name, value in right.items() if name not in left)
-        elif type(left) is list and type(right) is list and (left or right):
-            shared = min(len(left), len(right))
-            waiting.extend(zip(left, right, strict=False))
-            waiting.extend((value, MISSING) for value in left[shared:])
-            waiting.extend((MISSING, value) for value in right[shared:])
-        elif left is MISSING or right is MISSING:
-            count += leaf_count(right if left is MISSING else left)
+        if left is MISSING:
+            left, right = right, left
+        if type(left) not in CONTAINERS and type(right) not in CONTAINERS:
+            count += 1
+        elif right is not MISSING and type(left) is not type(right):
+            count += max(union_leaf_count(left), union_leaf_count(right))
+        elif not left and not right:
+            count += 1
+        elif type(left) is dict:
+            others = right or {}
+            waiting.extend((value, others.get(name, MISSING)) for name, value in left.items())
+            waiting.extend((value, MISSING) for name, value in others.items() if name not in left)
         else:
-            count += max(leaf_count(left), leaf_count(right))
+            waiting.extend(zip_longest(left, right or (), fillvalue=MISSING))
     return count
 
 
@@ -314,9 +277,9 @@ def to_int(value: Value) -> int:
 def to_float(value: Value) -> float:
     """A double; what does not fit into one cannot be cast."""
     try:
-        number = float(value) if isinstance(value, int) else float(numeric_value(value))
+        number = float(value if isinstance(value, int) else numeric_value(value))
     except OverflowError:
-        raise CastError("too large for a float") from None
+        number = math.inf
     if not math.isfinite(number):
         raise CastError("too large for a float")
     return number
@@ -341,30 +304,20 @@ def to_boolean(value: Value) -> bool:
     """True and false words in any case, numbers by being non-zero, null is false."""
     if value is None or isinstance(value, bool | int | float):
         return bool(value)
-    if isinstance(value, str):
-        word = value.lower()
-        if word in TRUE_WORDS:
-            return True
-        if word in FALSE_WORDS:
-            return False
-    raise CastError("neither true nor false")
+    word = value.lower() if isinstance(value, str) else None
+    if word not in TRUE_WORDS | FALSE_WORDS:
+        raise CastError("neither true nor false")
+    return word in TRUE_WORDS
 
 
-CASTS: dict[str, Callable[[Any], Any]] = {
-    "int": to_int,
-    "float": to_float,
-    "string": to_string,
-    "boolean": to_boolean,
-}
+CASTS: dict[str, Callable[[Any], Any]] = {"int": to_int, "float": to_float, "string": to_string, "boolean": to_boolean}
 
 
 def numeric_value(value: Value) -> Decimal:
     """The decimal of a number or of numeric text; raises `CastError`."""
     if isinstance(value, int):  # booleans too
         return Decimal(int(value))
-    if isinstance(value, float) and math.isfinite(value):
-        return decimal_of(value)
-    if isinstance(value, WrittenNumber):
+    if isinstance(value, WrittenNumber) or (isinstance(value, float) and math.isfinite(value)):
         return decimal_of(value)
     if isinstance(value, str) and _NUMERIC.fullmatch(value):
         return Decimal(value.strip())

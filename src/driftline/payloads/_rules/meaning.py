@@ -10,8 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
-from driftline.payloads._rules.scalars.parts import Change, Constants, End, Step, Token, Verdict, differ, scalar_token
-from driftline.payloads._rules.scalars.rules import EMPTY_STRING_AS_NULL, FOLD, TRIM
+from driftline.payloads._rules.scalars import (
+    EMPTY_STRING_AS_NULL,
+    FOLD,
+    TRIM,
+    Change,
+    End,
+    Step,
+    Token,
+    Verdict,
+    differ,
+    scalar_token,
+)
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
 
@@ -20,21 +30,12 @@ _EQUALITY_RULES = (
     *(name for name, kind in EXTENSIONS.items() if kind.step is not None and kind.end is None),
     *(EXTENSION_PREFIX + name for name in ("strategy", "case-insensitive", "trim-whitespace")),
 )
-# Cheap tests for the sets of types that schemas name most.
-_SAME_TYPES: dict[frozenset[type], str] = {
-    frozenset({str}): "type(left) is str and left == right",
-    frozenset({int}): "type(left) is int is type(right) and left == right",
-    frozenset({bool}): "left is right and type(left) is bool",
-    frozenset({int, float}): "(type(left) is float is type(right) or type(left) is int is type(right))"
-    " and left == right",
-}
-_TWO_TEXTS = "type(left) is str is type(right) and left and right"
 
 
 class Meaning:
     """What the rules of a field mean for scalars; made once for each plan."""
 
-    __slots__ = ("_changes", "changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
+    __slots__ = ("_alters", "_changes", "changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
 
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
         self.steps = _steps(rules, empty_as_null)
@@ -44,6 +45,7 @@ class Meaning:
         )
         self.ends = _ends(rules)
         self.texts = _texts(rules, is_equality=self.ends["string"] is self.ends["null"])
+        self._alters = any(step is not EMPTY_STRING_AS_NULL for step in self.steps)
         self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
         self.changes_type = any(step.changes_type for step in self.steps)
         self.sides = (self.ends, {name: end.for_new or end for name, end in self.ends.items()})
@@ -63,9 +65,8 @@ class Meaning:
 
     def trimmed(self, text: str) -> str:
         """A text after the steps for texts, which are the same on both sides."""
-        for step in self.texts:
-            assert step.old is not None
-            text = step.old(text)
+        for change in self.texts:
+            text = change(text)
         return text
 
     def comparable(self, value: Value, side: int) -> Value:
@@ -78,6 +79,19 @@ class Meaning:
         if self.has_texts and isinstance(left, str) and isinstance(right, str):
             left, right = self.trimmed(left), self.trimmed(right)
         return self.ends[kind_of(left)].verdict(left, right, old, new)
+
+    @property
+    def quick_text(self) -> Change | None:
+        """What makes texts, but for the empty one, comparable by equality, where nothing else is done to them."""
+        if self._alters or not self.texts or self.ends["string"].token is not scalar_token:
+            return None
+        return self.texts[0] if len(self.texts) == 1 else self.trimmed
+
+    @property
+    def near(self) -> float | None:
+        """How far apart matching numbers can be, where nothing else is done to them."""
+        number = self.ends["number"]
+        return number.width if number.is_tolerant and not self._alters else None
 
     @property
     def needs_pairwise(self) -> bool:
@@ -99,7 +113,7 @@ class Meaning:
     @property
     def keeps_equal(self) -> bool:
         """Whether identical values match without an entry, so that no rule needs to be evaluated."""
-        return all(step.is_symmetric for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
+        return all(step.keeps_equal for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
 
     def tokens(self, side: int, *, coarse: bool) -> Change:
         """The function that gives the token of a raw scalar."""
@@ -150,72 +164,16 @@ class Meaning:
 
     def agree(self, left: Value, right: Value) -> bool:
         """Whether two raw scalars match without an entry."""
-        try:
-            before, after = self.comparable(left, OLD), self.comparable(right, NEW)
-        except CastError:
+        before, after = left, right
+        if self._alters or left == "" or right == "":
+            try:
+                before, after = self.prepared(left, OLD), self.prepared(right, NEW)
+            except CastError:
+                return False
+        kind = kind_of(before)
+        if kind != kind_of(after) or kind not in self.ends:
             return False
-        end = self.ends.get(kind_of(before)) if kind_of(before) == kind_of(after) else None
-        return end is not None and end.verdict(before, after, left, right) is None
-
-    def test(self, types: frozenset[type], constants: Constants, *, keeps_empty: bool) -> str | None:
-        """A Python expression over `left` and `right` that is true only where two scalars of these types surely match.
-
-        A false test decides nothing: the comparison does. So a test may leave out whatever is rare.
-        """
-        if any(step.code is None for step in self.steps):
-            return self._called_test(types, constants, keeps_empty)
-        tests = [
-            self._number_test(types, constants),
-            self._same_test(types, keeps_empty),
-            self._text_test(types, constants),
-        ]
-        whole = " or ".join(f"({test})" for test in tests if test is not None)
-        return whole.replace("{types}", constants.add(types)) if "{types}" in whole else whole or None
-
-    def _called_test(self, types: frozenset[type], constants: Constants, keeps_empty: bool) -> str | None:
-        if not all(end.is_reflexive for end in self.ends.values()):
-            return None  # a pattern that may be slow: tried once, by the comparison
-        there = "left is not None and right is not None"
-        empty = "" if keeps_empty else " and left != '' and right != ''"
-        fitting = (
-            ""
-            if self.changes_type
-            else " and type(left) in {types} and type(right) in {types}".replace("{types}", constants.add(types))
-        )
-        return f"{there}{empty}{fitting} and {constants.add(self.agree)}(left, right)"
-
-    def _number_test(self, types: frozenset[type], constants: Constants) -> str | None:
-        end = self.ends["number"]
-        if not end.is_tolerant or float not in types or end.code is None:
-            return None
-        code = end.code(constants)
-        return None if code is None else code.format(l="left", r="right")
-
-    def _same_test(self, types: frozenset[type], keeps_empty: bool) -> str | None:
-        if not types or not self.keeps_equal:
-            return None
-        test = _SAME_TYPES.get(types, "type(left) in {types} and type(left) is type(right) and left == right")
-        # Where an empty string can be a missing member, the comparison decides.
-        if str not in types or keeps_empty:
-            return test
-        return f"{test} and left" if types == {str} else f"{test} and left != ''"
-
-    def _text_test(self, types: frozenset[type], constants: Constants) -> str | None:
-        end = self.ends["string"]
-        is_plain = not self.has_texts and self.keeps_equal and not end.is_tolerant
-        if str not in types or is_plain or end.code is None:
-            return None
-        decided = end.code(constants)
-        if decided is None:
-            return None
-        left, right = "left", "right"
-        for step in (*self.steps, *self.texts):
-            assert step.code is not None
-            held = constants.add(step.needs) if step.needs is not None else ""
-            left, right = step.code[OLD].format(x=left, c=held), step.code[NEW].format(x=right, c=held)
-        if len(self.steps) + len(self.texts) > 1 and any(step.needs is not None for step in self.steps):
-            return None  # a mapped value need not be a text any more
-        return f"{_TWO_TEXTS} and {decided.format(l=left, r=right)}"
+        return self.verdict(before, after, left, right) is None
 
 
 def _steps(rules: FieldRules, empty_as_null: bool) -> list[Step]:
@@ -225,8 +183,8 @@ def _steps(rules: FieldRules, empty_as_null: bool) -> list[Step]:
     return [*first, *(step for step in found if step is not None)]
 
 
-def _texts(rules: FieldRules, *, is_equality: bool) -> list[Step]:
-    found = [TRIM] if rules.trim else []
+def _texts(rules: FieldRules, *, is_equality: bool) -> list[Change]:
+    found: list[Change] = [TRIM] if rules.trim else []
     # A pattern has a flag for it, and points in time have no case.
     return [*found, FOLD] if rules.case_insensitive and is_equality else found
 
@@ -249,7 +207,7 @@ def _equality(rule: str | None) -> End:
     def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         return None if left == right else differ(old, new, rule)
 
-    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
+    return End(verdict, scalar_token)
 
 
 def _number_equality(rule: str | None, time_rule: str | None = None) -> End:
@@ -265,7 +223,7 @@ def _number_equality(rule: str | None, time_rule: str | None = None) -> End:
         found = differ(old, new, rule, hint)
         return found if time_rule is None else found._replace(warning_rule=time_rule)
 
-    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
+    return End(verdict, scalar_token)
 
 
 STRICT = Meaning(FieldRules())

@@ -1,0 +1,351 @@
+"""The walk over two payloads: what each plan compares by, and the members of objects, in Old's order, then New's.
+
+Names, presence, null, defaults, aliases, ignores and required members are decided here. `shapes` goes ahead of it where
+many objects come by; it only knows when two objects surely match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from driftline.payloads._compare.arrays import array_comparer
+from driftline.payloads._compare.conditions import parse_condition
+from driftline.payloads._compare.leaves import fast_types, is_ignored, leaf_comparer
+from driftline.payloads._compare.plan import Compare, ContainerCompare, NodePlan, Plans, SchemaSettings, Tools
+from driftline.payloads._compare.report import Owner, Run
+from driftline.payloads._compare.shapes import shape_match
+from driftline.payloads._compare.sides import choose, has_plain_names, is_absent, sift
+from driftline.payloads._values.paths import Path
+from driftline.payloads._values.values import (
+    MISSING,
+    NEW,
+    OLD,
+    Json,
+    Value,
+    admits,
+    expectation,
+    kind_of,
+    union_leaf_count,
+)
+
+_NOT_RENAMED: Mapping[str, str] = {}
+_MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
+
+
+def compile_root(settings: SchemaSettings) -> Plans:
+    """The plans of one root of a document; their functions are built when payloads get to them."""
+    return Plans(settings, Tools(parse_condition, build))
+
+
+def build(plan: NodePlan) -> None:
+    """Give a plan its functions: condition, choices, then the rules of the node."""
+    node = plan.compare_containers = _node_comparer(plan)
+    if plan.condition is not None:
+        compare = _conditional(plan)
+    elif is_ignored(plan):
+        compare = partial(_ignore, plan)
+    elif plan.choices:
+        compare = _choosing(plan)
+    else:
+        compare = _traced(plan, _present if plan.rules.strategy == "exists" else node)
+    plan.compare = _announcing(plan, compare) if plan.rules.problems else compare
+
+
+def _node_comparer(plan: NodePlan) -> Compare:
+    """The comparer by the rules of a node; that of objects or arrays is made when a payload first has one here."""
+    leaf, is_observed = leaf_comparer(plan), plan.settings.is_observed
+    objects: ContainerCompare | None = None
+    arrays: ContainerCompare | None = None
+
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
+        nonlocal objects, arrays
+        kind = type(old)
+        if kind is dict is type(new):
+            if objects is None:
+                objects = _guarded(plan, _object_comparer(plan), dict)
+            objects(old, new, run, path)
+        elif kind is list is type(new):
+            if is_observed and run.observer is not None:
+                run.observer.array(path, old, new)  # type: ignore[arg-type]
+            if arrays is None:
+                arrays = _guarded(plan, array_comparer(plan), list)
+            arrays(old, new, run, path)
+        else:
+            if is_observed and run.observer is not None:
+                run.observer.leaf(path, old, new)
+            leaf(old, new, run, path)
+
+    return compare
+
+
+def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> ContainerCompare:
+    """The comparer of a container, after a report of what the schema does not allow here."""
+    types = plan.node.types
+    is_wrong = types is not None and plan.settings.checks_types and not admits(types, kind())
+    if not is_wrong and plan.rules.cast is None:
+        return comparer
+
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
+        if is_wrong:
+            run.schema_mismatch(path, old, new, [OLD, NEW], expectation(types or frozenset()))
+        if plan.rules.cast is not None:
+            message = "The cast failed (not a scalar); the raw values are compared"
+            run.warn("RULE_ERROR", path, message, plan.rules.text("cast"))
+        comparer(old, new, run, path)
+
+    return compare
+
+
+def _choosing(plan: NodePlan) -> Compare:
+    """Chooses the branches for a pair, then compares with them folded in."""
+
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
+        chosen = choose(plan, [(old, OLD), (new, NEW)], run)
+        if kind_of(old) == kind_of(new) and plan.settings.checks_types:
+            _check_branches(plan, old, new, run, path)
+        chosen.compare(old, new, run, path)
+
+    return compare
+
+
+def _check_branches(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
+    """A value whose type no branch admits is of a wrong type."""
+    types: set[str] = set()
+    for choice in plan.choices:
+        for number in range(len(choice.branches)):
+            branch = plan.chosen(choice, number).node
+            if branch.types is None:
+                return
+            types |= branch.types
+        if choice.allows_null:
+            types.add("null")
+    allowed = frozenset(types)
+    wrong = [side for side, value in ((OLD, old), (NEW, new)) if not admits(allowed, value)]
+    if wrong and not (old is None and (plan.null_as_missing or plan.empty_as_null)):
+        run.schema_mismatch(path, old, new, wrong, f"no branch admits it (types: {', '.join(sorted(allowed))})")
+
+
+def _present(old: Value, new: Value, run: Run, path: Path) -> None:
+    """`exists`: both are present, no descent."""
+    run.checked += 1
+
+
+def _ignore(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
+    run.ignored += union_leaf_count(old, new)
+    run.note(path, plan.removed_by or plan.rules.text("strategy") or "", "ignored")
+
+
+def _conditional(plan: NodePlan) -> Compare:
+    return lambda old, new, run, path: plan.for_pair(run, path).compare(old, new, run, path)
+
+
+def _announcing(plan: NodePlan, compare: Compare) -> Compare:
+    def announce(old: Value, new: Value, run: Run, path: Path) -> None:
+        plan.announce(run, path)
+        compare(old, new, run, path)
+
+    return announce
+
+
+def _traced(plan: NodePlan, compare: Compare) -> Compare:
+    if not plan.settings.config.trace_rule_application or not plan.rules.texts:
+        return compare
+
+    def trace(old: Value, new: Value, run: Run, path: Path) -> None:
+        known = len(run.diffs)
+        try:
+            compare(old, new, run, path)
+        finally:
+            outcome = "match" if len(run.diffs) == known else "mismatch"
+            for rule in plan.rules.texts.values():
+                run.note(path, rule, outcome)
+
+    return trace
+
+
+# Objects.
+class _Member(NamedTuple):
+    """What is known of a member by its name."""
+
+    types: frozenset[type]  # of which identical values match
+    direct: NodePlan | None  # its plan, where, null and empty strings aside, nothing else decides
+
+
+def _object_comparer(plan: NodePlan) -> ContainerCompare:
+    """Compares two objects; those of a shape that comes by often are matched at once."""
+    walk = _walk(plan)
+    match = plan.match = shape_match(plan)
+    if match is None:
+        return walk
+
+    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
+        if not match(old, new, run):
+            walk(old, new, run, path)
+
+    return compare
+
+
+def _walk(plan: NodePlan) -> ContainerCompare:
+    """The walk over the members of two objects."""
+    aliases, tracks_owner, has_names = plan.aliases, plan.settings.tracks_owners, has_plain_names(plan)
+    required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
+    compare_pairs = _pairs_walk(plan, has_names)
+
+    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
+        run.enter()
+        if tracks_owner:
+            run.owners.append(Owner(plan, old, new))
+        lefts, rights, renamed = old, new, _NOT_RENAMED
+        if not has_names or (aliases and any(raw in old and name in old for raw, name in aliases.items())):
+            lefts, rights, renamed = _sifted(plan, old, new, run, path)
+        elif aliases:
+            lefts = {aliases.get(raw, raw): value for raw, value in old.items()}
+        if compare_pairs(lefts, rights, renamed, run, path) != len(rights):
+            for name, right in rights.items():
+                if name not in lefts:
+                    _compare_members(plan.member(name), name, MISSING, right, run, path)
+        if not (old or new):
+            run.checked += 1
+        if required and not (lefts.keys() >= required and rights.keys() >= required):
+            _check_required(plan, lefts, rights, old, new, run, path)
+        run.depth -= 1
+        if tracks_owner:
+            run.owners.pop()
+
+    return compare
+
+
+def _pairs_walk(plan: NodePlan, has_names: bool) -> Callable[..., int]:
+    """Compares what Old has with what New has of the same name; says how many members both have."""
+    known, learn = _learner(plan, has_names)
+    known_as = known.get
+    # Where no member has a name of its own, none needs to be looked up.
+    has_own = plan.node.properties or plan.states[OLD].names or plan.states[NEW].names or plan.node.patterns
+    other = learn("") if has_names and not has_own else None
+    # Where an empty string can be a missing member, empty values take the long way.
+    keeps_empty = not plan.settings.drops_empty_strings
+
+    def compare(
+        lefts: dict[str, Json], rights: dict[str, Json], renamed: Mapping[str, str], run: Run, path: Path
+    ) -> int:
+        same = paired = 0
+        value_of = rights.get
+        for name, left in lefts.items():
+            types, direct = known_as(name, other) or learn(name)
+            right = value_of(name, MISSING)
+            kind = type(left)
+            if kind in types and left == right and kind is type(right) and (left or keeps_empty or kind is not str):
+                same += 1
+                continue
+            if right is not MISSING:
+                paired += 1
+                is_there = left is not None and right is not None
+                if direct is not None and is_there and (keeps_empty or (left != "" and right != "")):
+                    direct.compare(left, right, run, (path, name))
+                    continue
+            _compare_members(plan.member(name, renamed.get(name)), name, left, right, run, path)
+        run.checked += same
+        return same + paired
+
+    return compare
+
+
+def _learner(plan: NodePlan, has_names: bool) -> tuple[dict[str, _Member], Callable[[str], _Member]]:
+    """Finds what is known of a member when a payload first has it; not all that a schema declares come by."""
+    known: dict[str, _Member] = {}
+
+    def learn(name: str) -> _Member:
+        if not has_names and name not in plan.node.properties and name not in plan.states[OLD].members:
+            return _Member(frozenset(), None)
+        child = plan.member(name)
+        is_direct = has_names and not (child.condition or is_ignored(child))
+        found = _Member(fast_types(child), child if is_direct else None)
+        if len(known) < _MAX_NAMES:
+            known[name] = found
+        return found
+
+    return known, learn
+
+
+def _sifted(
+    plan: NodePlan, old: dict[str, Json], new: dict[str, Json], run: Run, path: Path
+) -> tuple[dict[str, Json], dict[str, Json], dict[str, str]]:
+    """Both sides under New's names without what is ignored, and Old's names of renamed members."""
+    before, after = sift(plan, old, OLD, run, decide=True), sift(plan, new, NEW, run)
+    _report_removed(before.removed, after.removed, run, path)
+    for raw, name in before.conflicts:
+        message = f"Old has both {raw} and {name}; the value of {name} is used"
+        run.warn("RULE_ERROR", (path, name), message, plan.member(name).rules.text("alias"))
+    return before.members, after.members, before.renamed
+
+
+def _report_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str]], run: Run, path: Path) -> None:
+    for name in {**old, **new}:
+        left, rule = old.get(name, (MISSING, ""))
+        right, other_rule = new.get(name, (MISSING, ""))
+        run.ignored += union_leaf_count(left, right)
+        run.note((path, name), rule or other_rule, "ignored")
+
+
+def _compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
+    """Compares one member of both sides; either may be `MISSING`."""
+    if plan.removed_by is None:
+        plan = plan.for_pair(run, (path, name))
+    if is_ignored(plan):
+        _ignore(plan, old, new, run, (path, name))
+        return
+    has_old = old is not MISSING and not is_absent(plan, old)
+    has_new = new is not MISSING and not is_absent(plan, new)
+    if has_old and has_new:
+        plan.compare(old, new, run, (path, name))
+    elif has_old or has_new:
+        _compare_one_sided(plan, name, old if has_old else MISSING, new if has_new else MISSING, run, path)
+
+
+def _compare_one_sided(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
+    rules = plan.rules
+    if rules.default is not MISSING:
+        _compare_with_default(plan, old, new, run, (path, name))
+        return
+    plan.announce(run, (path, name))
+    rule = rules.text("strategy") if rules.strategy == "exists" else None
+    if new is not MISSING and plan.context.allow_new:
+        run.allowed((path, name), new)
+    else:
+        run.lone((path, name), old, new, rule)
+
+
+def _compare_with_default(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
+    default = plan.rules.default
+    rule = plan.rules.text("default") or ""
+    side = OLD if old is MISSING else NEW
+    known = len(run.diffs)
+    run.note(path, rule, f"filled in {'old' if side == OLD else 'new'}")
+    try:
+        plan.compare(default if side == OLD else old, new if side == OLD else default, run, path)
+    finally:
+        # Entries show raw values: this side has none, neither here nor below.
+        note = f" ({('Old', 'New')[side]} is missing, "
+        for entry in run.diffs[known:]:
+            entry[("old_value", "new_value")[side]] = None
+            if note not in entry["message"]:  # a default further down is noted already
+                entry["message"] += f"{note}{rule})"
+                entry.setdefault("rule_applied", rule)
+
+
+def _check_required(
+    plan: NodePlan, old: dict[str, Json], new: dict[str, Json], raw_old: Any, raw_new: Any, run: Run, path: Path
+) -> None:
+    """A required member is there, has a default, or is removed from both sides anyway."""
+    for name in plan.node.required:
+        lacking = [side for side, members in ((OLD, old), (NEW, new)) if name not in members]
+        if not lacking:
+            continue
+        child = plan.member(name)
+        if child.removed_by or child.rules.strategy == "ignore" or child.rules.default is not MISSING:
+            continue
+        lacking = [side for side in lacking if child.states[side].removed_by is None]
+        if lacking:
+            run.schema_mismatch(path, raw_old, raw_new, lacking, f"the required member {name} is missing")
