@@ -12,7 +12,7 @@ from driftline import payloads
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import PayloadError
-from driftline.payloads._schema import yaml as reader
+from driftline.payloads._schema import documents as reader
 from driftline.payloads._values.limits import Deadline
 
 SCALARS = [

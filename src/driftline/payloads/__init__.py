@@ -63,8 +63,8 @@ if TYPE_CHECKING:
         Bundle as Bundle,
         load_schema as load_schema,
         read_text as read_text,
+        yaml_text as yaml_text,
     )
-    from driftline.payloads._schema.yaml import yaml_text as yaml_text
     from driftline.payloads._suggest.evidence import Suggestion as Suggestion, shown as shown
     from driftline.payloads._suggest.suggest import (
         endpoints_of as endpoints_of,

@@ -10,7 +10,7 @@ Totals of parts can be added in any order; first and last ids and samples go by 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ from driftline.errors import PayloadError
 from driftline.payloads._batch.job import Record, SortKey
 from driftline.payloads._compare.report import Entry, Report
 from driftline.payloads._rules.extensions import rule_text
-from driftline.payloads._schema.nodes import Fragments, Node, SchemaDocument, open_document
-from driftline.payloads._schema.root import find_root
+from driftline.payloads._schema.nodes import open_document
+from driftline.payloads._schema.root import find_root, walk
 from driftline.payloads._values.paths import generalised
 from driftline.payloads._values.values import Json, JsonRow, Value
 
@@ -253,36 +253,19 @@ class RulePlace(NamedTuple):
 
 
 def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:
-    """All rules that can be reached, each at the shortest way to it."""
+    """All rules that can be reached, each at the shortest way to it; leading items have no such way."""
     document = open_document(schema)
+
+    def named(step: Any) -> tuple[str, str | None] | None:
+        alias = document.node(step[1]).extensions.get(_ALIAS) if step is not None else None
+        return None if step is None else (step[0], alias.value if alias is not None else None)
+
     found: dict[str, RulePlace] = {}
-    waiting: list[tuple[Fragments, tuple[Any, ...]]] = [((find_root(document, root),), ())]
-    seen: set[tuple[str, ...]] = set()
-    for fragments, steps in waiting:
-        node = document.node(fragments)
-        if node.pointers in seen:
-            continue
-        seen.add(node.pointers)
-        for name, extension in node.extensions.items():
-            found.setdefault(extension.pointer, RulePlace(extension.pointer, rule_text(name, extension.value), steps))
-        waiting.extend(_below(document, node, steps))
+    for node, steps in walk(document, find_root(document, root)):
+        for name, (value, pointer) in node.extensions.items():
+            if not any(isinstance(step, int) for step in steps):
+                found.setdefault(pointer, RulePlace(pointer, rule_text(name, value), tuple(map(named, steps))))
     return list(found.values())
-
-
-def _below(document: SchemaDocument, node: Node, steps: tuple[Any, ...]) -> Iterator[tuple[Fragments, tuple[Any, ...]]]:
-    for name, fragments in node.properties.items():
-        alias = document.node(fragments).extensions.get(_ALIAS)
-        yield fragments, (*steps, (name, alias.value if alias is not None else None))
-    if node.items:
-        yield node.items, (*steps, None)
-    # What patterns, other names and branches describe is met with its owner.
-    for _, fragment in node.patterns:
-        yield (fragment,), steps
-    if node.additional:
-        yield node.additional, steps
-    for choice in node.choices:
-        for branch in choice.branches:
-            yield (branch,), steps
 
 
 def is_met(place: RulePlace, *payloads: Any) -> bool:

@@ -17,7 +17,7 @@ from driftline.payloads._rules.meaning import STRICT, Meaning
 from driftline.payloads._rules.path_rules import LocatedPath, PathRule, PathState, selected_names, start_state
 from driftline.payloads._rules.scalars import BadValueError
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Choice, Extension, Fragment, Fragments, SchemaDocument
-from driftline.payloads._schema.root import count_leaves, document_extensions, reachable, survey
+from driftline.payloads._schema.root import Survey, count_leaves, document_extensions, reachable
 from driftline.payloads._values.limits import EngineConfig, current
 from driftline.payloads._values.paths import NAMINGS, Path, to_camel, to_snake
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
@@ -63,7 +63,8 @@ class SchemaSettings:
         self.config = config
         self.flags = flags
         self.checks_types = config.strict_schema_validation or config.trace_rule_application
-        self._survey = survey(document, root)
+        self._survey = Survey(document, root)
+        # A large document is folded where a payload gets to, not all of it beforehand.
         self._is_large = self._survey.schemas > MAX_FOLDED_SCHEMAS
         self._own = {name: Extension(value, f"/{name}") for name, value in document_extensions(document, root).items()}
         # Set anywhere, both flags may meet: then an empty string can be a missing member.

@@ -1,4 +1,5 @@
-"""Schema documents: YAML or JSON text as plain JSON values, positions of pointers, and the files beside a schema.
+"""Schema documents: YAML or JSON text as plain JSON values (and values as YAML text), positions of pointers, and the
+files beside a schema.
 
 References may name files in the folder of the schema, and nowhere else (payloads §2.3). A pointer into another file is
 written `name#/pointer`, with the name relative to the folder; pointers into the schema itself begin with `/` or are
@@ -8,16 +9,21 @@ empty.
 'object'
 >>> split_pointer("parts/pet.yaml#/Pet"), split_pointer("/a#b")
 (('parts/pet.yaml', '/Pet'), ('', '/a#b'))
+>>> read_yaml("a: yes\\nb: [=, 0o10, 2020-01-01]")
+{'a': 'yes', 'b': ['=', 8, '2020-01-01']}
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
@@ -25,12 +31,19 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from driftline.core import io_errors
-from driftline.payloads._schema.yaml import as_json, parse_error, read_yaml, yaml_marks
-from driftline.payloads._values.paths import unescape_pointer
+from driftline.errors import PayloadError
+from driftline.payloads._values.limits import current
+from driftline.payloads._values.paths import escape_pointer, unescape_pointer
 from driftline.payloads._values.text import after_space, exact_integer, find_repeated_name
 
 # Reading YAML for line numbers takes seconds for a large document; beyond this an error names the pointer alone.
 MAX_MARKED_YAML = 2_000_000
+MAX_NESTING = 500
+_EVENTS_BETWEEN_CLOCK_LOOKS = 512
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+")
+_VALUE_TAG = "tag:yaml.org,2002:value"
+_TEXT_TAG = "tag:yaml.org,2002:str"
 
 
 @dataclass(frozen=True)
@@ -127,38 +140,289 @@ def unfolded_size(value: object) -> int:
 
 def _json_offset(text: str, pointer: str) -> int | None:
     """Where the value at a pointer begins in JSON text; the quick decoder skips what is before it."""
-    at = after_space(text, 0)
-    for token in pointer.split("/")[1:]:
-        found = _member_offset(text, at, unescape_pointer(token))
-        if found is None:
-            return None
-        at = found
-    return at
-
-
-def _member_offset(text: str, at: int, name: str) -> int | None:
     decode = json.JSONDecoder().raw_decode
-    is_object = text[at] == "{"
-    position, at = 0, after_space(text, at + 1)
+    at = after_space(text, 0)
     try:
-        while text[at] not in "}]":
-            key = str(position)
-            if is_object:
-                key, at = decode(text, at)
-                at = after_space(text, after_space(text, at) + 1)
-            if key == name:
-                return at
-            _, at = decode(text, at)
-            at = after_space(text, at)
-            at = after_space(text, at + 1) if text[at] == "," else at
-            position += 1
+        for name in map(unescape_pointer, pointer.split("/")[1:]):
+            is_object, at = text[at] == "{", after_space(text, at + 1)
+            for position in count():
+                if text[at] in "}]":
+                    return None
+                key = str(position)
+                if is_object:
+                    key, at = decode(text, at)
+                    at = after_space(text, after_space(text, at) + 1)
+                if key == name:
+                    break
+                at = after_space(text, decode(text, at)[1])
+                at = after_space(text, at + 1) if text[at] == "," else at
     except (ValueError, IndexError, RecursionError):
         return None
-    return None
+    return at
 
 
 def _line_and_column(text: str, offset: int) -> dict[str, int]:
     return {"line": text.count("\n", 0, offset) + 1, "column": offset - text.rfind("\n", 0, offset)}
+
+
+def parse_error(reason: str, line: int, column: int) -> PayloadError:
+    """The error of a schema's text."""
+    return PayloadError(
+        f"the schema cannot be parsed: {reason} (line {line}, column {column})",
+        code="SCHEMA_PARSE_ERROR",
+        details={"line": line, "column": column, "reason": reason},
+    )
+
+
+# YAML: libyaml splits the text into events, from which values are built by the rules of YAML 1.2. What is rare (tags,
+# merge keys, directives) and whatever is wrong is read by ruamel instead, which is slow and names the error.
+class _UnusualError(Exception):
+    """What is left to ruamel."""
+
+
+def read_yaml(text: str) -> Any:
+    """The content of a document; raises `SCHEMA_PARSE_ERROR`."""
+    try:
+        return _read_quickly(text)
+    except _UnusualError:
+        return _read_slowly(text)
+
+
+def _read_quickly(text: str) -> Any:
+    from yaml import YAMLError, events
+    from yaml.cyaml import CParser
+
+    deadline, reader = current(), _Reader()
+    handlers: dict[type[Any], Any] = {
+        events.ScalarEvent: reader.scalar,
+        events.MappingStartEvent: lambda event: reader.start(event, {}),
+        events.SequenceStartEvent: lambda event: reader.start(event, []),
+        events.MappingEndEvent: reader.end,
+        events.SequenceEndEvent: reader.end,
+        events.AliasEvent: reader.alias,
+        events.DocumentStartEvent: reader.document,
+    }
+    try:
+        parser = CParser(text)
+        for number in count(1):
+            event = parser.get_event()
+            if event is None:
+                break
+            if not number % _EVENTS_BETWEEN_CLOCK_LOOKS:
+                deadline.check()
+            handle = handlers.get(type(event))
+            if handle is not None:
+                handle(event)
+    except (YAMLError, UnicodeError):
+        raise _UnusualError from None
+    return reader.content
+
+
+class _Reader:
+    """Builds the values of one document from the events of libyaml."""
+
+    def __init__(self) -> None:
+        self.content: Any = None
+        self._documents = 0
+        # Containers whose end has not been read yet, each with the name of the member whose value comes next.
+        self._open: list[tuple[Any, str | None]] = []
+        self._anchors: dict[str, Any] = {}
+
+    def document(self, event: Any) -> None:
+        self._documents += 1
+        if self._documents > 1 or event.version or event.tags:
+            raise _UnusualError
+
+    def scalar(self, event: Any) -> None:
+        if event.tag is not None:
+            raise _UnusualError
+        value = _plain(event.value) if event.implicit[0] else event.value
+        owner, name = self._open[-1] if self._open else (None, None)
+        if type(owner) is not dict or name is not None:
+            self._place(value, event.anchor)
+            return
+        name = key_text(value)
+        if name in owner or event.anchor is not None:
+            raise _UnusualError
+        self._open[-1] = (owner, name)
+
+    def start(self, event: Any, value: Any) -> None:
+        if event.tag is not None or len(self._open) >= MAX_NESTING:
+            raise _UnusualError
+        self._place(value, event.anchor)
+        self._open.append((value, None))
+
+    def end(self, _event: Any) -> None:
+        self._open.pop()
+
+    def alias(self, event: Any) -> None:
+        value = self._anchors.get(event.anchor, self)
+        if value is self or any(one is value for one, _ in self._open):
+            raise _UnusualError
+        self._place(value, None)
+
+    def _place(self, value: Any, anchor: str | None) -> None:
+        owner, name = self._open[-1] if self._open else (None, None)
+        if owner is None:
+            self.content = value
+        elif type(owner) is list:
+            owner.append(value)
+        elif name is None:
+            raise _UnusualError  # a container as a key
+        else:
+            owner[name] = value
+            self._open[-1] = (owner, None)
+        if anchor is not None:
+            self._anchors[anchor] = value
+
+
+@lru_cache(maxsize=8192)
+def _plain(text: str) -> Any:
+    """The value of a plain scalar."""
+    if not text or text[0] in "0123456789-+.~nNtTfF=<":
+        if _INTEGER.fullmatch(text) and len(text) < 4000:
+            return int(text)
+        if _DECIMAL.fullmatch(text):
+            return float(text)
+        return _resolved(text)
+    return text
+
+
+def _resolved(text: str) -> Any:
+    from ruamel.yaml.nodes import ScalarNode
+
+    tag = str(_loader_class()().resolver.resolve(ScalarNode, text, (True, False)))
+    if tag in (_TEXT_TAG, _VALUE_TAG):
+        return text
+    if text == "<<":
+        raise _UnusualError
+    return _read_slowly(f"- {text}\n")[0]
+
+
+@cache
+def _loader_class() -> type[Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.composer import Composer
+    from ruamel.yaml.constructor import SafeConstructor
+
+    class WatchedComposer(Composer):
+        """Checks the deadline: reading YAML is slow enough to be a way to keep a service busy."""
+
+        def compose_node(self, parent: object, index: object) -> Any:
+            current().check()
+            return super().compose_node(parent, index)
+
+    class PlainConstructor(SafeConstructor):
+        """Reads `=` as text."""
+
+    PlainConstructor.add_constructor(_VALUE_TAG, PlainConstructor.construct_yaml_str)
+
+    class Loader(YAML):
+        def __init__(self) -> None:
+            super().__init__(typ="safe", pure=True)
+            self.Composer = WatchedComposer
+            self.Constructor = PlainConstructor
+
+    return Loader
+
+
+def _read_slowly(text: str) -> Any:
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return as_json(_loader_class()().load(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = str(error.problem or error.context or "not valid YAML").splitlines()[0]
+        raise parse_error(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
+    except RecursionError:
+        raise parse_error("it is nested deeper than can be read", 1, 1) from None
+    except (YAMLError, ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
+        # ruamel lets errors of its own constructors through (an odd date, a broken tag).
+        raise parse_error(str(error).splitlines()[0] if str(error) else type(error).__name__, 1, 1) from None
+
+
+def yaml_marks(text: str) -> dict[str, tuple[int, int]]:
+    """Pointer -> (line, column), from 1; empty where the text cannot be read."""
+    from yaml import YAMLError
+    from yaml.cyaml import CBaseLoader
+
+    try:
+        return _marks(CBaseLoader(text.replace("\t", " ")).get_single_node())
+    except (YAMLError, UnicodeError):
+        return _slow_marks(text)
+
+
+def _slow_marks(text: str) -> dict[str, tuple[int, int]]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
+        return _marks(YAML(typ="rt", pure=True).compose(text.replace("\t", " ")))
+    except (YAMLError, RecursionError):
+        return {}
+
+
+def _marks(root: Any) -> dict[str, tuple[int, int]]:
+    marks: dict[str, tuple[int, int]] = {}
+    waiting = [("", root)] if root is not None else []
+    seen: set[int] = set()
+    for pointer, node in waiting:
+        marks[pointer] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "mapping":
+            waiting.extend((f"{pointer}/{escape_pointer(str(key.value))}", value) for key, value in node.value)
+        elif node.id == "sequence":
+            waiting.extend((f"{pointer}/{index}", value) for index, value in enumerate(node.value))
+    return marks
+
+
+def as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
+    """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
+    done = {} if done is None else done
+    if isinstance(value, Mapping | list | tuple):
+        if id(value) in inside:
+            raise PayloadError(
+                "the schema contains itself (a YAML anchor inside its own value)",
+                code="SCHEMA_PARSE_ERROR",
+                details={"reason": "self-containing value"},
+            )
+        if id(value) not in done:
+            within = (*inside, id(value))
+            if isinstance(value, Mapping):
+                done[id(value)] = {key_text(key): as_json(item, within, done) for key, item in value.items()}
+            else:
+                done[id(value)] = [as_json(item, within, done) for item in value]
+        return done[id(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def key_text(key: object) -> str:
+    """The name of a member whose key may be no text in YAML."""
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, bool | int | float):
+        return json.dumps(key)
+    return key.isoformat() if hasattr(key, "isoformat") else str(key)
+
+
+def yaml_text(content: object) -> str:
+    """Plain YAML of a value, members in their order."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 1 << 16  # no line is folded
+    out = io.StringIO()
+    yaml.dump(content, out)
+    return out.getvalue()
 
 
 # Files beside a schema, and pointers into them.

@@ -227,7 +227,11 @@ class SchemaDocument:
         for name, child in self._mapping(schema, "properties", pointer):
             node.properties[name] = _joined(node.properties.get(name, ()), child)
         for text, child in self._mapping(schema, "patternProperties", pointer):
-            self._check_pattern(text, child.pointer)
+            try:
+                SafePattern(text)
+            except PatternError as error:
+                message = f"patternProperties: {text!r} is not a regular expression ({error})"
+                raise self.error(message, child.pointer) from None
             node.patterns.append((text, child))
         if isinstance(schema.get("additionalProperties"), dict):
             child = Fragment(schema["additionalProperties"], f"{pointer}/additionalProperties")
@@ -241,18 +245,10 @@ class SchemaDocument:
             node.allowed_values = [schema["const"]]
         for name, value in schema.items():
             if name.startswith(EXTENSION_PREFIX):
-                node.extensions[name] = self._extension(value, f"{pointer}/{escape_pointer(name)}")
-
-    def _extension(self, value: object, pointer: str) -> Extension:
-        if isinstance(value, dict | list) and unfolded_size(value) > MAX_EXTENSION_VALUES:
-            raise self.error(f"the extension holds more than {MAX_EXTENSION_VALUES:,} values", pointer)
-        return Extension(value, pointer)
-
-    def _check_pattern(self, text: str, pointer: str) -> None:
-        try:
-            SafePattern(text)
-        except PatternError as error:
-            raise self.error(f"patternProperties: {text!r} is not a regular expression ({error})", pointer) from None
+                place = f"{pointer}/{escape_pointer(name)}"
+                if isinstance(value, dict | list) and unfolded_size(value) > MAX_EXTENSION_VALUES:
+                    raise self.error(f"the extension holds more than {MAX_EXTENSION_VALUES:,} values", place)
+                node.extensions[name] = Extension(value, place)
 
     def _fold_items(self, schema: dict[str, Json], pointer: str, node: Node) -> None:
         items = schema.get("items")
@@ -365,20 +361,28 @@ def parts_of(document: SchemaDocument, fragment: Fragment) -> Iterator[Fragment]
                 yield part
 
 
-def own_children_of(node: Node) -> Iterator[Fragments]:
+# How a child is reached: by a name (with its schema), as an item (None, or its number among the leading ones); what
+# patterns, other names and branches describe is met with its owner.
+Steps = tuple[tuple[str, Fragments] | int | None, ...]
+
+
+def own_children_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
     """The fragments of members and items."""
-    yield from node.properties.values()
+    for name, fragments in node.properties.items():
+        yield fragments, ((name, fragments),)
     for _, fragment in node.patterns:
-        yield (fragment,)
-    yield from (part for part in (node.additional, node.items, *node.prefix_items) if part)
+        yield (fragment,), ()
+    if node.additional:
+        yield node.additional, ()
+    if node.items:
+        yield node.items, (None,)
+    for number, part in enumerate(node.prefix_items):
+        yield part, (number,)
 
 
-def children_of(node: Node) -> Iterator[Fragments]:
-    """The fragments of everything below a node, branches of choices too."""
-    yield from own_children_of(node)
-    for choice in node.choices:
-        for branch in choice.branches:
-            yield (branch,)
+def branches_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
+    """The fragments of the branches of all choices."""
+    return (((branch,), ()) for choice in node.choices for branch in choice.branches)
 
 
 def _joined(known: Fragments, fragment: Fragment) -> Fragments:
@@ -389,14 +393,8 @@ def _narrowed(known: frozenset[str] | None, types: frozenset[str] | None) -> fro
     """What both allow; where nothing is left, the later one counts."""
     if known is None or types is None:
         return types if known is None else known
-    return _intersection(known, types) or types
-
-
-def _intersection(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
-    both = left & right
-    if "number" in left | right and "integer" in left | right and "number" not in both:
-        both |= {"integer"}
-    return both
+    both, either = known & types, known | types
+    return (both | {"integer"} if {"number", "integer"} <= either and "number" not in both else both) or types
 
 
 def objects_of(fragment: Fragment) -> Iterator[Fragment]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 from driftline.errors import PayloadError
 from driftline.payloads._schema.documents import joined_reference, split_pointer
@@ -16,24 +16,16 @@ from driftline.payloads._schema.nodes import (
     Fragments,
     Node,
     SchemaDocument,
-    children_of,
+    Steps,
+    branches_of,
     own_children_of,
 )
 from driftline.payloads._values.limits import current
 from driftline.payloads._values.paths import escape_pointer
 from driftline.payloads._values.values import Json, kind_of
 
-GLOBAL_EXTENSIONS = tuple(
-    EXTENSION_PREFIX + name
-    for name in (
-        "global-ignores",
-        "allow-null-as-missing",
-        "empty-string-as-null",
-        "allow-new-members",
-        "naming",
-        "inherit-rules",
-    )
-)
+_SWITCHES = ("allow-null-as-missing", "empty-string-as-null", "allow-new-members", "naming", "inherit-rules")
+_GLOBAL = frozenset(EXTENSION_PREFIX + name for name in ("global-ignores", *_SWITCHES))
 _HEADERS = f"{EXTENSION_PREFIX}headers"
 _SCHEMA_KEYWORDS = frozenset(
     {"$ref", "type", "properties", "items", "allOf", "oneOf", "anyOf", "additionalProperties", "patternProperties"}
@@ -55,7 +47,7 @@ def find_root(document: SchemaDocument, root: str | None) -> Fragment:
     candidates = components_of(content)
     if len(candidates) == 1:
         return next(iter(candidates.values()))
-    marked = [fragment for fragment in candidates.values() if _has_global_rule(fragment.schema)]
+    marked = [one for one in candidates.values() if isinstance(one.schema, dict) and _GLOBAL & one.schema.keys()]
     if len(marked) == 1:
         return marked[0]
     raise _unclear("the root schema is not clear: name one as root", document, list(candidates))
@@ -171,7 +163,7 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, J
     content = document.source.content
     if root.pointer == "" or not isinstance(content, dict):
         return {}
-    return {name: value for name, value in content.items() if name in GLOBAL_EXTENSIONS}
+    return {name: value for name, value in content.items() if name in _GLOBAL}
 
 
 # Where schemas are inside a schema: under names, in a list, or directly.
@@ -184,41 +176,25 @@ _CHILDREN = {
 _Link = Any  # str | tuple[_Link, str | int]
 
 
-class Survey(NamedTuple):
-    """What a walk over the raw schemas below a root finds, without folding them."""
+class Survey:
+    """A walk over the raw schemas that a root reaches, each once and breadth first, without folding them.
 
-    schemas: int
-    leaves: int
-    extensions: dict[str, list[Extension]]
-
-
-def survey(document: SchemaDocument, root: Fragment) -> Survey:
-    """Look at every schema that the root reaches, once; raises for references that lead nowhere.
-
-    References of components that the root does not reach are looked at too, as far as they stay in the document.
+    Raises for references that lead nowhere; those of components that the root does not reach are looked at too, as far
+    as they stay in the document.
     """
-    walk = _Walk(document)
-    walk.go(root)
-    found = Survey(walk.schemas, walk.leaves, walk.extensions)
-    walk.is_beyond = True
-    for component in components_of(document.source.content).values():
-        walk.go(component)
-    return found
 
-
-class _Walk:
-    """A walk over raw schemas, each once, breadth first."""
-
-    def __init__(self, document: SchemaDocument) -> None:
+    def __init__(self, document: SchemaDocument, root: Fragment) -> None:
         self.schemas = self.leaves = 0
         self.extensions: dict[str, list[Extension]] = {}
-        self.is_beyond = False  # beyond what the root reaches only references inside the document are followed
         self._document = document
         self._seen: set[int] = set()
         self._targets: dict[tuple[str, str], Fragment] = {}
+        self._go(root, is_beyond=False)
+        for component in components_of(document.source.content).values():
+            self._go(component, is_beyond=True)
+        del self._seen, self._targets  # what was found lives as long as a plan
 
-    def go(self, start: Fragment) -> None:
-        """Walk on from a schema."""
+    def _go(self, start: Fragment, *, is_beyond: bool) -> None:
         waiting: deque[tuple[Any, _Link, str]] = deque([(start.schema, start.pointer, split_pointer(start.pointer)[0])])
         seen, take = self._seen, waiting.popleft
         while waiting:
@@ -226,16 +202,15 @@ class _Walk:
             if type(schema) is not dict or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            self.schemas += 1
-            if not self.schemas % 1024:
+            if not len(seen) % 1024:
                 current().check()
             known = len(waiting)
             for word, value in schema.items():
                 shape = _CHILDREN.get(word)
                 if shape is None:
-                    if word == "$ref":
-                        self._follow(value, link, file, waiting)
-                    elif word.startswith(EXTENSION_PREFIX) and not self.is_beyond:
+                    if word == "$ref" and isinstance(value, str):
+                        self._follow(value, link, file, waiting, is_beyond)
+                    elif word.startswith(EXTENSION_PREFIX) and not is_beyond:
                         place = f"{_pointer(link)}/{escape_pointer(word)}"
                         self.extensions.setdefault(word, []).append(Extension(value, place))
                 elif shape == "schema":
@@ -246,19 +221,18 @@ class _Walk:
                 elif shape == "list" and type(value) is list:
                     below = (link, word)
                     waiting.extend([(child, (below, number), file) for number, child in enumerate(value)])
-            self.leaves += len(waiting) == known
+            self.schemas += not is_beyond
+            self.leaves += not is_beyond and len(waiting) == known
 
-    def _follow(self, reference: object, link: _Link, file: str, waiting: deque[tuple[Any, _Link, str]]) -> None:
-        if not isinstance(reference, str):
-            return
+    def _follow(self, reference: str, link: _Link, file: str, waiting: deque[Any], is_beyond: bool) -> None:
         # Another file is read when it is needed; a document in memory must not name any.
-        if self.is_beyond and not reference.startswith("#") and self._document.reads_files:
+        if is_beyond and not reference.startswith("#") and self._document.reads_files:
             return
         target = self._targets.get((file, reference))
         if target is None:
             target = self._document.resolve(reference, f"{_pointer(link)}/$ref")
             self._targets[file, reference] = target
-            if self.is_beyond:
+            if is_beyond:
                 self._document.follow(target)  # it is never folded: a circle is found here
         waiting.append((target.schema, target.pointer, split_pointer(target.pointer)[0]))
 
@@ -271,16 +245,21 @@ def _pointer(link: _Link) -> str:
     return "/".join([link, *reversed(steps)])
 
 
+def walk(document: SchemaDocument, root: Fragment) -> Iterator[tuple[Node, Steps]]:
+    """The nodes that can be reached from a schema, itself first, each with the shortest way to it."""
+    waiting: list[tuple[Fragments, Steps]] = [((root,), ())]
+    seen: set[tuple[str, ...]] = set()
+    for fragments, steps in waiting:
+        node = document.node(fragments)
+        if node.pointers not in seen:
+            seen.add(node.pointers)
+            yield node, steps
+            waiting.extend((part, (*steps, *step)) for part, step in (*own_children_of(node), *branches_of(node)))
+
+
 def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
     """The nodes that can be reached from a schema, itself first."""
-    nodes: dict[tuple[str, ...], Node] = {}
-    waiting: list[Fragments] = [(root,)]
-    for fragments in waiting:
-        node = document.node(fragments)
-        if node.pointers not in nodes:
-            nodes[node.pointers] = node
-            waiting.extend(children_of(node))
-    return list(nodes.values())
+    return [node for node, _ in walk(document, root)]
 
 
 def count_leaves(document: SchemaDocument, root: Fragment) -> int:
@@ -293,16 +272,15 @@ def count_leaves(document: SchemaDocument, root: Fragment) -> int:
             return 0
         seen.add(node.pointers)
         total = 0
-        is_leaf = True
-        for part in own_children_of(node):
+        own = [part for part, _ in own_children_of(node)]
+        for part in own:
             total += yield part
-            is_leaf = False
         for choice in node.choices:
             widest = 0
             for branch in choice.branches:
                 widest = max(widest, (yield (branch,)))
             total += widest
-        return 1 if is_leaf and not node.choices else total
+        return total if own or node.choices else 1
 
     # A stack of its own: a document can be deeper than Python's.
     stack: list[Generator[Fragments, int, int]] = [count((root,))]
@@ -335,7 +313,3 @@ def components_of(content: object) -> dict[str, Fragment]:
             for name, schema in value.items():
                 found.setdefault(name, Fragment(schema, f"{pointer}/{escape_pointer(name)}"))
     return found
-
-
-def _has_global_rule(schema: object) -> bool:
-    return isinstance(schema, dict) and any(name in schema for name in GLOBAL_EXTENSIONS)

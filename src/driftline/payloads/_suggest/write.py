@@ -21,10 +21,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from driftline.errors import PayloadError
-from driftline.payloads._schema.documents import SchemaText, is_json_text, load_schema
+from driftline.payloads._schema.documents import SchemaText, is_json_text, load_schema, yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
 from driftline.payloads._schema.root import find_root
-from driftline.payloads._schema.yaml import yaml_text
 from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, shown
 from driftline.payloads._values.paths import Place, escape_pointer, place_text, unescape_pointer
 from driftline.payloads._values.text import after_space, to_json_bytes
