@@ -13,7 +13,7 @@ from driftline.codeindex import DiffOptions, IndexDiff
 from driftline.codeindex._diff import modes as kernels
 from driftline.codeindex._diff.diff import run
 from driftline.codeindex._diff.modes import Split
-from driftline.codeindex._read.rows import EveryRow, rows_between
+from driftline.codeindex._read.rows import every_row, rows_between
 from driftline.codeindex._registry.keep import IndexDiffJob, run_job
 from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError
@@ -138,7 +138,7 @@ def test_every_line_is_in_exactly_one_split(tmp_path: Path, split_bytes: int, en
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(json.dumps({"n": n, "pad": "x" * (n % 5)}).encode() for n in range(40)) + ending)
     splits = kernels.plan_splits(0, Artifact("rows", (Part(path, "rows", "lines"),)), split_bytes)
-    found = [row["n"] for split in splits for _, row in rows_between(split.part, split.start, split.end, EveryRow())]
+    found = [row["n"] for split in splits for _, row in rows_between(split.part, split.start, split.end, every_row)]
     assert found == list(range(40))
 
 

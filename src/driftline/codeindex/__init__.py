@@ -62,18 +62,16 @@ if TYPE_CHECKING:
         ReviewFile as ReviewFile,
         ReviewSource as ReviewSource,
         Section as Section,
-        review as review,
-        review_sections as review_sections,
-    )
-    from driftline.codeindex._storage import CacheRoot as CacheRoot
-    from driftline.codeindex._view import (
         diff_markdown as diff_markdown,
         diff_page as diff_page,
         entries_markdown as entries_markdown,
         entry_lines as entry_lines,
         json_line as json_line,
         pruned_lines as pruned_lines,
+        review as review,
+        review_sections as review_sections,
         summary_lines as summary_lines,
     )
+    from driftline.codeindex._storage import CacheRoot as CacheRoot
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -30,6 +30,7 @@ _SHALLOW = (
 )
 _PROTOCOLS = "file:git:http:https:ssh"
 _SUBMODULE = b"160000"
+_SIZES = "--batch-check=%(objectname) %(objectsize)"
 
 Record = tuple[bytes, bytes, bytes]  # mode, object id and path, as git writes them
 
@@ -69,8 +70,7 @@ class GitRepository:
         done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}")
         if done.returncode == 0:
             return done.stdout.decode().strip().splitlines()[-1]
-        hint = f"; {_SHALLOW}" if self.is_shallow() else ""
-        raise IndexRefError(f"git:{revision} is no revision of this repository{hint}", code="NOT_FOUND")
+        raise self._not_found(f"git:{revision} is no revision of this repository")
 
     def merge_base(self, one: str, other: str) -> str:
         """The commit at which two revisions parted."""
@@ -78,13 +78,12 @@ class GitRepository:
             self.tree_id(revision)
         done = self._run("merge-base", "--", one, other)
         if done.returncode != 0:
-            hint = f"; {_SHALLOW}" if self.is_shallow() else ""
-            raise IndexRefError(f"git:{one} and git:{other} have no commit in common{hint}", code="NOT_FOUND")
+            raise self._not_found(f"git:{one} and git:{other} have no commit in common")
         return done.stdout.decode().split()[0]
 
-    def is_shallow(self) -> bool:
-        """Whether history was cut off when the repository was cloned."""
-        return self._run("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+    def _not_found(self, message: str) -> IndexRefError:
+        shallow = self._run("rev-parse", "--is-shallow-repository").stdout.strip() == b"true"
+        return IndexRefError(message + (f"; {_SHALLOW}" if shallow else ""), code="NOT_FOUND")
 
     @cached_property
     def promisors(self) -> list[str]:
@@ -158,15 +157,8 @@ class GitRepository:
     @cached_property
     def _local(self) -> dict[str, int]:
         """Sizes of the objects that a partial clone has; asking for another one would make git fetch it."""
-        words = (
-            "cat-file",
-            "--batch-all-objects",
-            "--unordered",
-            "--buffer",
-            "--batch-check=%(objectname) %(objectsize)",
-        )
-        pairs = (line.split() for line in self._ask(*words).decode().splitlines())
-        return {name: int(size) for name, size in pairs}
+        listed = self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES)
+        return _sizes_in(listed)
 
     def _absent(self, object_ids: Iterable[str]) -> set[str]:
         return {name for name in object_ids if name not in self._local} if self.promisors else set()
@@ -183,11 +175,11 @@ class GitRepository:
         return found
 
     def _sizes(self, object_ids: Iterable[str]) -> dict[str, int]:
-        words = self._command("cat-file", "--batch-check=%(objectname) %(objectsize)")
         names = "".join(f"{name}\n" for name in object_ids).encode()
-        done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
-        pairs = (line.split() for line in done.stdout.decode().splitlines())
-        return {name: int(size) for name, size in pairs if size.isdigit()}
+        words = self._command("cat-file", _SIZES)
+        return _sizes_in(
+            subprocess.run(words, input=names, capture_output=True, check=False, env=_environment()).stdout
+        )
 
     # States that no commit has.
 
@@ -207,11 +199,8 @@ class GitRepository:
 
     def _overlaid_entries(self, records: list[Record], contents: dict[str, bytes]) -> list[TreeEntry]:
         stored = [record for record in records if record[1].decode() not in contents]
-        fresh = [
-            TreeEntry(_shown(path), mode.decode(), name.decode(), len(contents[name.decode()]))
-            for mode, name, path in records
-            if name.decode() in contents
-        ]
+        rest = [(mode.decode(), name.decode(), path) for mode, name, path in records if name.decode() in contents]
+        fresh = [TreeEntry(_shown(path), mode, name, len(contents[name])) for mode, name, path in rest]
         return self._with_sizes(stored) + fresh
 
     def _overlaid(self, found: dict[bytes, tuple[bytes, bytes]]) -> dict[str, bytes]:
@@ -250,9 +239,8 @@ class GitRepository:
 
     @cached_property
     def _blank_commands(self) -> tuple[str, ...]:
-        found = self._run(
-            "config", "--name-only", "-z", "--get-regexp", r"^filter\..*\.(clean|smudge|process|required)$"
-        )
+        pattern = r"^filter\..*\.(clean|smudge|process|required)$"
+        found = self._run("config", "--name-only", "-z", "--get-regexp", pattern)
         names = [name.decode("utf-8", "surrogateescape") for name in found.stdout.split(b"\0") if name]
         return ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *(
             word for name in names for word in ("-c", f"{name}={'false' if name.endswith('required') else ''}")
@@ -293,6 +281,11 @@ def _environment() -> dict[str, str]:
     return {**kept, **fixed, **blocked}
 
 
+def _sizes_in(listed: bytes) -> dict[str, int]:
+    pairs = (line.split() for line in listed.decode().splitlines())
+    return {name: int(size) for name, size in pairs if size.isdigit()}
+
+
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
@@ -329,12 +322,8 @@ def _tree_id(records: list[Record], new_hash: Callable[[bytes], str]) -> str:
             mode, object_id, parts = items[0]
             if len(parts) > 1:
                 mode, object_id = b"40000", folder([(m, i, p[1:]) for m, i, p in items]).encode()
-            rows.append(
-                (
-                    name + b"/" if mode == b"40000" else name,
-                    mode + b" " + name + b"\0" + bytes.fromhex(object_id.decode()),
-                )
-            )
+            order = name + b"/" if mode == b"40000" else name
+            rows.append((order, mode + b" " + name + b"\0" + bytes.fromhex(object_id.decode())))
         body = b"".join(row for _, row in sorted(rows))
         return new_hash(b"tree %d\0" % len(body) + body)
 

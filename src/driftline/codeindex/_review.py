@@ -1,4 +1,7 @@
-"""Reviews of a diff: one verdict, then file after file by weight, with signatures and bodies side by side."""
+"""Diffs as text, Markdown, HTML and JSON lines; between git revisions as reviews.
+
+A review has one verdict, then file after file by weight, with signatures and bodies side by side.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from itertools import islice
 from zlib import compress
 
 from driftline.codeindex._build.index_files import built_index
@@ -18,9 +22,16 @@ from driftline.codeindex._build.languages import language_of
 from driftline.codeindex._diff.diff import IndexDiff
 from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._git import GitRepository
+from driftline.codeindex._options import V2
 from driftline.codeindex._read.resolve import IndexDir
-from driftline.core import JsonObject
+from driftline.codeindex._registry.keep import Pruned
+from driftline.codeindex._storage import event_line
+from driftline.core import JsonObject, StrPath
+from driftline.errors import IndexRefError
 
+_MARKDOWN_EVENTS = 100
+_MOST_UNREAD = 5
+_COUNTED = ("files", "chunks", "relations")
 _MARKDOWN_LINES = 60
 _MAX_BODIES = 1000
 _CONTEXT = 3
@@ -95,7 +106,7 @@ def review(events: Iterable[IndexEvent]) -> Review:
     listed = list(events)
     sources = {event["before"]["file"] for event in listed if event["kind"] in ("chunk.moved", "chunk.renamed")}
     for section in review_sections(listed):
-        group = _group(section.path)
+        group = next((name for name, pattern in _GROUPS if pattern.search(section.path)), "code")
         effects = list(_effects(section, group, sources))
         counts.update(effects)
         found.append(ReviewFile(section.path, group, sum(_WEIGHTS[effect] for effect in effects), section))
@@ -103,10 +114,6 @@ def review(events: Iterable[IndexEvent]) -> Review:
     strongest = next((effect for effect in EFFECTS if counts[effect]), None)
     verdict = EFFECTS[strongest] if strongest else "nothing changed"
     return Review(verdict, {effect: counts[effect] for effect in EFFECTS}, tuple(found))
-
-
-def _group(path: str) -> str:
-    return next((name for name, pattern in _GROUPS if pattern.search(path)), "code")
 
 
 def _effects(section: Section, group: str, sources: set[str]) -> Iterator[str]:
@@ -172,11 +179,16 @@ class ReviewSource:
         self.blobs: dict[tuple[str, str], bytes] = {}
         if repository is None:
             return
-        listed = list(events)
-        hashes = _hashes(listed)
-        changed = [event for event in listed if _has_body(event)][:_MAX_BODIES]
-        wanted = {(side, event[side]["file"]) for event in changed for side in ("before", "after")} & hashes.keys()
-        keys = sorted(wanted)
+        listed, sides = list(events), ("before", "after")
+        hashes = {
+            (side, event[side]["file"]): event[side]["hash"]
+            for event in listed
+            for side in sides
+            if event["kind"].startswith("file.") and side in event and event[side]["hash"]
+        }
+        defined = [event for event in listed if event["kind"].startswith("chunk.") and event["name"] != ""]
+        changed = [event for event in defined if all(side in event for side in sides)][:_MAX_BODIES]
+        keys = sorted({(side, event[side]["file"]) for event in changed for side in sides} & hashes.keys())
         contents = repository.contents([(hashes[key], key[1]) for key in keys])
         self.blobs = {key: blob for key, blob in zip(keys, contents, strict=True) if blob is not None}
 
@@ -188,20 +200,6 @@ class ReviewSource:
         place = event[side]["range"]
         start = blob.rfind(b"\n", 0, place["start"]) + 1
         return blob[start : place["end"]].decode("utf-8", "replace")
-
-
-def _has_body(event: IndexEvent) -> bool:
-    return event["kind"].startswith("chunk.") and "before" in event and "after" in event and event["name"] != ""
-
-
-def _hashes(events: Iterable[IndexEvent]) -> dict[tuple[str, str], str]:
-    """The blobs of the files that have events."""
-    found: dict[tuple[str, str], str] = {}
-    for event in events:
-        if event["kind"].startswith("file."):
-            sides: JsonObject = {side: event[side] for side in ("before", "after") if side in event}
-            found |= {(side, entry["file"]): entry["hash"] for side, entry in sides.items() if entry["hash"]}
-    return found
 
 
 @dataclass(slots=True)
@@ -329,9 +327,8 @@ def review_github(result: IndexDiff) -> Iterator[str]:
     for file in judged.files:
         for event in file.section.symbols:
             if "after" in event and next(_effects(Section(file.path, None, [event]), file.group, set())) == "API":
-                place = (
-                    f"file={annotation_text(event['after']['file'], ',:')},line={event['after']['range']['startLine']}"
-                )
+                side = event["after"]
+                place = f"file={annotation_text(side['file'], ',:')},line={side['range']['startLine']}"
                 words = _headline(event).replace("**", "").replace("`", "")
                 yield f"::notice {place},title=API::{annotation_text(words)}"
     yield f"::notice title=Code changes::{annotation_text(judged.line)}"
@@ -351,12 +348,14 @@ def review_html(result: IndexDiff, source: ReviewSource) -> str:
     called = callers(result.after_index, events)
     moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
     body = [f"<h1>{_inline(_title(result))}</h1>", f'<p class="verdict">{escape(judged.line)}</p>', "<ul>"]
-    body += [f"<li>{escape(line)}</li>" for line in _count_lines(result)]
-    body.append("</ul>")
-    groups = [name for name in _ORDER if any(file.group == name for file in judged.files)]
-    for name in groups:
+    body += [*(f"<li>{escape(line)}</li>" for line in _count_lines(result)), "</ul>"]
+    for name in (name for name in _ORDER if any(file.group == name for file in judged.files)):
         body.append(f'<input type="checkbox" id="show-{name}" checked><label for="show-{name}">{name}</label>')
-    body += ["<nav><ol>", *(_html_entry(number, file) for number, file in enumerate(judged.files)), "</ol></nav>"]
+    body.append("<nav><ol>")
+    for number, file in enumerate(judged.files):
+        entry = f'<a href="#f{number}">{escape(file.path)}</a> {len(file.section.symbols)}'
+        body.append(f'<li class="{file.group}">{entry}</li>')
+    body.append("</ol></nav>")
     if moves:
         items = (f"<li>{_inline(_move_item(event)[2:])}</li>" for event in moves)
         body += ["<details open><summary>Renamed and moved</summary><ul>", *items, "</ul></details>"]
@@ -372,33 +371,16 @@ def review_html(result: IndexDiff, source: ReviewSource) -> str:
     body += [f"<p>{escape(note)}</p>" for note in _cut_note(result)]
     if not inside:
         packed = b64encode(compress(json.dumps(parts).encode("utf-8", "surrogatepass"), 9)).decode()
-        body += [
-            f'<script type="application/octet-stream" id="parts">{packed}</script>',
-            f"<script>{_OPEN_PARTS}</script>",
-        ]
-    style = files("driftline.codeindex").joinpath("review.css").read_text("utf-8")
+        body.append(f'<script type="application/octet-stream" id="parts">{packed}</script>')
+        body.append(f"<script>{_shipped('review.js')}</script>")
+    style = _shipped("review.css")
     title = escape(_title(result).replace("`", ""))
     head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
     return "\n".join(["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *body, "</body></html>"])
 
 
-_OPEN_PARTS = """
-let parts;
-const packed = () => Uint8Array.from(atob(document.getElementById("parts").textContent), c => c.charCodeAt(0));
-const stream = () => new Blob([packed()]).stream().pipeThrough(new DecompressionStream("deflate"));
-addEventListener("toggle", async event => {
-  const place = event.target;
-  if (!place.open || !place.dataset.part || place.dataset.filled) return;
-  place.dataset.filled = "1";
-  parts ??= new Response(stream()).json();
-  place.lastElementChild.innerHTML = (await parts)[place.dataset.part];
-}, true);
-"""
-
-
-def _html_entry(number: int, file: ReviewFile) -> str:
-    many = len(file.section.symbols)
-    return f'<li class="{file.group}"><a href="#f{number}">{escape(file.path)}</a> {many}</li>'
+def _shipped(name: str) -> str:
+    return files("driftline.codeindex").joinpath(name).read_text("utf-8")
 
 
 def _inline(markdown: str) -> str:
@@ -444,22 +426,127 @@ def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
 
 
 def _row(tag: str, left: str | None, right: str | None) -> str:
+    """A line on both sides; where both are there and differ, the words that differ are marked."""
     if tag == "equal":
         return f"<tr><td>{escape(left or '')}</td><td>{escape(right or '')}</td></tr>"
     if left is None or right is None:
         old = f'<td class="old">{escape(left)}</td>' if left is not None else "<td></td>"
         new = f'<td class="new">{escape(right)}</td>' if right is not None else "<td></td>"
         return f"<tr>{old}{new}</tr>"
-    old, new = _highlighted(left, right)
+    one, other = _WORDS.findall(left), _WORDS.findall(right)
+    old = new = ""
+    for what, first, last, start, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        gone, came = escape("".join(one[first:last])), escape("".join(other[start:end]))
+        old += gone if what == "equal" or not gone else f"<del>{gone}</del>"
+        new += came if what == "equal" or not came else f"<ins>{came}</ins>"
     return f'<tr><td class="old">{old}</td><td class="new">{new}</td></tr>'
 
 
-def _highlighted(left: str, right: str) -> tuple[str, str]:
-    """Both lines with the words marked that differ."""
-    one, other = _WORDS.findall(left), _WORDS.findall(right)
-    sides: tuple[list[str], list[str]] = ([], [])
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        for words, out, name in ((one[first:last], sides[0], "del"), (other[start:end], sides[1], "ins")):
-            text = escape("".join(words))
-            out.append(text if tag == "equal" or not text else f"<{name}>{text}</{name}>")
-    return "".join(sides[0]), "".join(sides[1])
+# Diffs and registry entries in every format.
+
+
+def json_line(event: IndexEvent, *, compact: bool) -> bytes:
+    """An event on one line, with blanks between members unless `compact`."""
+    return event_line(event) if compact else json.dumps(event, ensure_ascii=True).encode() + b"\n"
+
+
+def summary_lines(result: IndexDiff) -> Iterator[str]:
+    """The summary as text."""
+    summary = result.summary
+    before, after = (side.get("label") or side["ref"] for side in (summary["from"], summary["to"]))
+    if result.inputs["kind"] == V2:
+        yield review(result.events).line
+    yield f"{result.diff_id}: {before} -> {after}"
+    for mode, counts in summary["modesSummary"].items():
+        yield f"{mode}: " + "; ".join(f"{what} {count_text(counts[what])}" for what in _COUNTED)
+        if counts["limits"]["chunkDiffSkipped"]:
+            yield f"{mode}: chunks were skipped ({counts['limits']['reason']})"
+    if summary["truncated"]:
+        yield f"events were cut, {summary['totalEvents']} in all ({summary['truncatedReason']})"
+    yield from unread_lines(result.events)
+    skipped = sum(summary["skippedRows"].values())
+    if skipped:
+        yield f"{skipped} rows without a file were skipped"
+
+
+def unread_lines(events: Iterable[IndexEvent]) -> Iterator[str]:
+    """Changed files whose definitions are not known, or not surely."""
+    found = []
+    for event in events:
+        sides = [event.get(side) or {} for side in ("before", "after")] if event["kind"].startswith("file.") else []
+        state = next((side["state"] for side in reversed(sides) if side.get("state")), None)
+        if state is not None:
+            found.append(f"{event['file']} ({state})")
+    if found:
+        more = f" and {len(found) - _MOST_UNREAD} more" if len(found) > _MOST_UNREAD else ""
+        yield f"not read, or not surely: {', '.join(found[:_MOST_UNREAD])}{more}"
+
+
+def diff_markdown(result: IndexDiff) -> str:
+    """A summary table and the first events, for a pull request."""
+    summary = result.summary
+    lines = [f"## Index diff `{result.diff_id}`", "", f"`{summary['from']['ref']}` → `{summary['to']['ref']}`", ""]
+    lines += ["| mode | " + " | ".join(_COUNTED) + " |", "|---|---|---|---|"]
+    for mode, counts in summary["modesSummary"].items():
+        lines.append(f"| {mode} | " + " | ".join(count_text(counts[what]) for what in _COUNTED) + " |")
+    shown = list(islice(result.events, _MARKDOWN_EVENTS))
+    lines += ["", *(f"- {event_text(event)}" for event in shown)] if shown else []
+    hidden = summary["totalEvents"] - len(shown)
+    lines += [f"- … and {hidden} more"] if hidden > 0 else []
+    return "\n".join(lines)
+
+
+def rendered(result: IndexDiff, format_name: str) -> Iterator[bytes]:
+    """The content of a file."""
+    if format_name == "jsonl":
+        yield from (json_line(event, compact=False) for event in result.events)
+    elif format_name == "json":
+        yield json.dumps(result.to_dict(), indent=2).encode() + b"\n"
+    else:
+        yield diff_page(result, format_name, result.repository).encode() + b"\n"
+
+
+def diff_page(result: IndexDiff, format_name: str, repo: StrPath | None) -> str:
+    """A diff in Markdown or HTML: between `git:` references a review, with source from the repository, else a list."""
+    if result.inputs["kind"] != V2:
+        if format_name != "markdown":
+            raise IndexRefError(f"--format {format_name} shows diffs of git: references; this one is semantic-v1")
+        return diff_markdown(result)
+    if format_name == "github":
+        return "\n".join(review_github(result))
+    source = ReviewSource(result.events, GitRepository(repo) if repo else None)
+    return (review_html if format_name == "html" else review_markdown)(result, source)
+
+
+def entry_lines(entries: Iterable[JsonObject]) -> Iterator[str]:
+    """Registry entries as text."""
+    for entry in entries:
+        counts = entry["summary"]
+        totals = f"{counts['filesChanged']} files, {counts['chunksChanged']} chunks" if counts else "by another tool"
+        sides = f"{entry['from']} -> {entry['to']}"
+        yield f"{entry['diffId']}  {entry['createdAt']}  {','.join(entry['modes'])}  {sides}  {totals}"
+
+
+def entries_markdown(entries: Iterable[JsonObject]) -> str:
+    """Registry entries as a table."""
+    lines = ["| diff | created | modes | from | to | files | chunks |", "|---|---|---|---|---|---|---|"]
+    for entry in entries:
+        counts = entry["summary"] or {"filesChanged": "", "chunksChanged": ""}
+        cells = [f"`{entry['diffId']}`", entry["createdAt"], ", ".join(entry["modes"]), entry["from"], entry["to"]]
+        lines.append("| " + " | ".join([*cells, str(counts["filesChanged"]), str(counts["chunksChanged"])]) + " |")
+    return "\n".join(lines)
+
+
+def pruned_lines(pruned: Pruned) -> Iterator[str]:
+    """What a prune removed, as text."""
+    verb = "would remove" if pruned.dry_run else "removed"
+    for kind, names in (("", pruned.removed), ("orphan ", pruned.orphans), ("build ", pruned.builds)):
+        yield from (f"{verb} {kind}{name}" for name in names)
+    yield "1 diff stays" if pruned.kept == 1 else f"{pruned.kept} diffs stay"
+
+
+def event_text(event: IndexEvent) -> str:
+    """An event in one line."""
+    subject = event.get("name") or event.get("to") or event.get("reason")
+    detail = f" {code(str(subject))}" if subject else ""
+    return f"{event['kind']} {code(str(event.get('file', event['mode'])))}{detail}"

@@ -50,6 +50,7 @@ _FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
 _BATCH_BYTES = 1 << 20
 _SPAWN_FROM_BYTES = 4 << 20
 _COUNTED = ("files", "chunks", "skipped", "parse_errors")
+_SPECIAL = {"120000": "symlink", "160000": "submodule"}
 
 _VENDORED = re.compile(r"(^|/)(vendor|node_modules|third_party|dist)/")
 _GENERATED_NAME = re.compile(r"_pb2\.py$|\.pb\.go$|\.min\.js$")
@@ -69,7 +70,6 @@ class IndexedFile:
 
     @property
     def path(self) -> str:
-        """Its path."""
         return self.entry.path
 
     @property
@@ -99,9 +99,9 @@ class Built:
 
     def to_dict(self) -> JsonObject:
         """The facts as plain data, without the place on this machine."""
-        names = ("build_id", "tree_id", "reused", "files", "parsed", "chunks", "skipped", "parse_errors")
-        shown = {"build_id": "buildId", "tree_id": "treeId", "parse_errors": "parseErrors"}
-        return {shown.get(name, name): getattr(self, name) for name in names}
+        facts = {"buildId": self.build_id, "treeId": self.tree_id, "reused": self.reused, "files": self.files}
+        counts = {"parsed": self.parsed, "chunks": self.chunks, "skipped": self.skipped}
+        return {**facts, **counts, "parseErrors": self.parse_errors}
 
 
 def config_hash() -> str:
@@ -235,7 +235,8 @@ def _load_extraction() -> None:
 
 def _write_build(writing: _Writing, folder: Path) -> None:
     _, state, result, past, configuration, tracker = writing
-    files = sorted((_classified(entry) for entry in state.entries()), key=lambda file: file.path)
+    listed = [(entry, language_of(entry.path)) for entry in sorted(state.entries(), key=lambda entry: entry.path)]
+    files = [IndexedFile(entry, language, _reason_to_skip(entry, language)) for entry, language in listed]
     writers = {mode: IndexWriter(folder, mode, result.build_id, configuration) for mode in MODES}
     with tracker.phase("build the index", total=len(files), unit="items"):
         for group, rows in _groups_with_rows(writing, files):
@@ -262,17 +263,9 @@ def _write_build(writing: _Writing, folder: Path) -> None:
     (folder / "build_state.json").write_bytes(msgspec.json.encode(facts) + b"\n")
 
 
-def _classified(entry: TreeEntry) -> IndexedFile:
-    language = language_of(entry.path)
-    special = entry.mode in ("120000", "160000")
-    return IndexedFile(entry, language, _reason_to_skip(entry) if language or special else None)
-
-
-def _reason_to_skip(entry: TreeEntry) -> str | None:
-    if entry.mode == "120000":
-        return "symlink"
-    if entry.mode == "160000":
-        return "submodule"
+def _reason_to_skip(entry: TreeEntry, language: Language | None) -> str | None:
+    if entry.mode in _SPECIAL or language is None:
+        return _SPECIAL.get(entry.mode)
     if entry.missing:
         return "missing"
     if _VENDORED.search(entry.path):
@@ -299,9 +292,7 @@ def _grouped(files: Iterable[IndexedFile]) -> Iterator[_Group]:
     """Neighbours of one mode, cut where the paths themselves say: a new file changes one group, not all."""
     for mode in MODES:
         group: list[IndexedFile] = []
-        for file in files:
-            if file.mode != mode:
-                continue
+        for file in (file for file in files if file.mode == mode):
             group.append(file)
             if crc32(file.path.encode("utf-8", "surrogatepass")) % _FILES_PER_GROUP == 0:
                 yield _Group.of(mode, group)
@@ -401,9 +392,7 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
         found = extract_all((language, blob) for _, language, blob in readable)
         for (row, _, _), extracted in zip(readable, found, strict=True):
             row.parse_error = extracted.parse_error
-            row.put_imports(extracted.imports)
-            row.put_facts(extracted.facts)
-            row.put(extracted.rows)
+            row.put(extracted.rows, extracted.imports, extracted.facts)
     return rows
 
 

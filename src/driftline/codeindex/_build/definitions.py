@@ -5,7 +5,6 @@ Only definitions are visited one by one; everything else is a result of the quer
 
 from __future__ import annotations
 
-import ast
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -92,10 +91,7 @@ def definitions(language: Language, captures: Captures) -> list[Definition]:
 
 
 def _in_order(captures: Captures) -> Iterator[tuple[Span, str, Node]]:
-    nodes: dict[Span, tuple[str, Node]] = {}
-    for kind in _KINDS:
-        for node in captures.get(kind, ()):
-            nodes.setdefault(node.byte_range, (kind, node))
+    nodes = {node.byte_range: (kind, node) for kind in reversed(_KINDS) for node in reversed(captures.get(kind, ()))}
     for span, (kind, node) in sorted(nodes.items(), key=lambda item: (item[0][0], -item[0][1])):
         yield span, kind, node
 
@@ -107,13 +103,16 @@ def _definition(
     outer = _outer(language, node)
     if kind == "default" or name_node is None:
         name, named = "default", (node.start_byte, node.start_byte)
-        kind = _default_kind(node, body)
+        is_function = body is not None and node.type in _FUNCTION_VALUES
+        kind = "class" if node.type in _CLASS_VALUES else "function" if is_function else "value"
         body = node if kind == "value" else body
     else:
         name, named = _name(language, name_node)
     prefix = _receiver(language, node)
     if language.name == "rust" and kind == "scope":
-        name = _rust_scope(name, node)
+        trait = node.child_by_field_name("trait")
+        parts = [name] if trait is None else [name, _text(trait)]
+        name = " as ".join(_TYPE_ARGUMENTS.sub("", part) for part in parts)
     inside = ".".join(part for part in (container.name if container else around, prefix) if part)
     qualified = f"{inside}.{name}" if inside else name
     start = _with_attributes(language, outer)
@@ -155,16 +154,14 @@ def _last_value(node: Node) -> Node | None:
     return None
 
 
-def _default_kind(node: Node, body: Node | None) -> str:
-    if node.type in _CLASS_VALUES:
-        return "class"
-    return "function" if body is not None and node.type in _FUNCTION_VALUES else "value"
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "backslashreplace")
 
 
 def _name(language: Language, node: Node) -> tuple[str, Span]:
     if language.declarators:
         node = _declared(node)
-    text = " ".join((node.text or b"").decode("utf-8", "backslashreplace").split())
+    text = " ".join(_text(node).split())
     if language.name in ENTRY_LANGUAGES:
         text = text.strip("\"'# ")
     return text.replace("::", ".")[:_MAX_NAME], node.byte_range
@@ -172,13 +169,10 @@ def _name(language: Language, node: Node) -> tuple[str, Span]:
 
 def _declared(node: Node) -> Node:
     """The name inside of a C declarator."""
-    while True:
-        inner = node.child_by_field_name("declarator")
-        if inner is None and node.type in ("parenthesized_declarator", "reference_declarator", "attributed_declarator"):
-            inner = next(iter(node.named_children), None)
-        if inner is None:
-            return node
-        node = inner
+    inner = node.child_by_field_name("declarator")
+    if inner is None and node.type in ("parenthesized_declarator", "reference_declarator", "attributed_declarator"):
+        inner = next(iter(node.named_children), None)
+    return node if inner is None else _declared(inner)
 
 
 def _receiver(language: Language, node: Node) -> str:
@@ -187,19 +181,9 @@ def _receiver(language: Language, node: Node) -> str:
         receiver = node.child_by_field_name("receiver")
         types = [child.child_by_field_name("type") for child in receiver.named_children] if receiver is not None else []
         found = next((item for item in types if item is not None), None)
-        return _RECEIVER_SIGNS.sub("", (found.text or b"").decode()) if found is not None else ""
-    if language.name == "ruby" and node.type == "singleton_method":
-        target = node.child_by_field_name("object")
-        return (target.text or b"").decode("utf-8", "backslashreplace") if target is not None else ""
-    return ""
-
-
-def _rust_scope(name: str, node: Node) -> str:
-    trait = node.child_by_field_name("trait")
-    plain = _TYPE_ARGUMENTS.sub("", name)
-    if trait is None:
-        return plain
-    return f"{plain} as {_TYPE_ARGUMENTS.sub('', (trait.text or b'').decode('utf-8', 'backslashreplace'))}"
+        return _RECEIVER_SIGNS.sub("", _text(found)) if found is not None else ""
+    target = node.child_by_field_name("object") if language.name == "ruby" and node.type == "singleton_method" else None
+    return _text(target) if target is not None else ""
 
 
 def _outer(language: Language, node: Node) -> Node:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,16 +123,13 @@ class _Reader:
     def __init__(
         self, language: Language, source: bytes, captures: Captures, found: list[Definition], root: Node
     ) -> None:
-        self.language = language
-        self.source = source
-        self.found = found
-        self.root = root
+        self.language, self.source, self.found, self.root = language, source, found, root
         self.comments = _spans(captures, "c")
         self.comment_ends = [end for _, end in self.comments]
         self.normal = NormalText.of(source, self._layout(captures))
         self.newlines = np.flatnonzero(np.frombuffer(source, np.uint8) == 10).tolist()
         self.imports = [span for name in ("imp", "import") for span in _spans(captures, name)]
-        self.imports += _loading_calls(source, captures)
+        self.imports += [span for span, _ in _loads(source, captures)]
         self.module_calls = self._assign_calls(captures)
 
     def _layout(self, captures: Captures) -> Layout:
@@ -167,15 +165,12 @@ class _Reader:
 
     def rows(self) -> list[ChunkRow]:
         """All rows, the module's last."""
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         rows = []
-        for item in self.found:
-            if item.kind == "scope":
-                continue
-            ordinal = seen[item.name] = seen.get(item.name, -1) + 1
-            rows.append(self._row(item, ordinal))
-        module = self._module_row()
-        return [*rows, module] if module is not None else rows
+        for item in (item for item in self.found if item.kind != "scope"):
+            rows.append(self._row(item, seen[item.name]))
+            seen[item.name] += 1
+        return [*rows, *filter(None, [self._module_row()])]
 
     def plain_facts(self) -> FileFacts:
         """Names and signatures, where no more is known about a language."""
@@ -184,7 +179,9 @@ class _Reader:
         return FileFacts(names=facts)
 
     def _row(self, item: Definition, ordinal: int) -> ChunkRow:
-        docstring = self._docstring(item)
+        body_node = item.body if self.language.docstrings and item.kind in ("function", "class") else None
+        docstring = _docstring_of(body_node) if body_node is not None else None
+        docs = self._comments_above(item.start) + ([self.source[slice(*docstring)]] if docstring else [])
         header = self._header_spans(item)
         body, own = self._body(item, docstring)
         first = docstring[1] if docstring else item.body_start
@@ -195,7 +192,7 @@ class _Reader:
             params=self._params(item),
             sigHash=_hash(b"\0".join([self.normal.between(*span) for span in header])),
             bodyHash=_hash(body) if item.body is not None else "",
-            docHash=self._doc_hash(item, docstring),
+            docHash=_hash(b" ".join(b"\n".join(docs).split())) if docs else "",
             sketch=sketch,
             shingles=shingles,
             tokens=self.normal.count(first, end),
@@ -210,7 +207,9 @@ class _Reader:
     def _placed(self, kind: str, name: str, span: Span, calls: set[bytes], meta: ChunkMeta) -> ChunkRow:
         start, end = span
         lines = self._line(start), self._line(max(end - 1, start))
-        return ChunkRow("", "", start, end, *lines, kind, name, Calls(_call_pairs(name, calls)), meta)
+        # Called names in order, without those that are expressions.
+        names = sorted(_decoded(called) for called in calls if b"(" not in called and b"\n" not in called)
+        return ChunkRow("", "", start, end, *lines, kind, name, Calls([(name, called) for called in names]), meta)
 
     def _header_spans(self, item: Definition) -> list[Span]:
         """The signature without the own name, so that a rename of an unchanged definition is exact."""
@@ -223,7 +222,8 @@ class _Reader:
         """The body without members and docstring, and its number of tokens."""
         if item.body is None:
             return b"", 0
-        start, end = item.body_start, max(item.body_end, item.end if self._is_open(item) else 0)
+        # In a TOML table or under a heading, the body goes on behind its first node.
+        start, end = item.body_start, max(item.body_end, item.end if item.node.type in _OPEN_NODES else 0)
         cuts = [(child.start, child.end) for child in item.children] + ([docstring] if docstring else [])
         if not cuts and start < end:
             return self.normal.between(start, end), self.normal.count(start, end)
@@ -232,21 +232,6 @@ class _Reader:
         if item.children:
             text = text.translate(None, _SEPARATORS + b"\0")
         return text, sum(self.normal.count(*span) for span in spans)
-
-    def _is_open(self, item: Definition) -> bool:
-        """Whether the body goes on behind its first node, as in a TOML table or under a heading."""
-        return item.node.type in _OPEN_NODES
-
-    def _docstring(self, item: Definition) -> Span | None:
-        if not self.language.docstrings or item.kind not in ("function", "class") or item.body is None:
-            return None
-        return _docstring_of(item.body)
-
-    def _doc_hash(self, item: Definition, docstring: Span | None) -> str:
-        texts = self._comments_above(item.start)
-        if docstring is not None:
-            texts.append(self.source[slice(*docstring)])
-        return _hash(b" ".join(b"\n".join(texts).split())) if texts else ""
 
     def _comments_above(self, start: int) -> list[bytes]:
         """Comments on their own lines right above."""
@@ -266,22 +251,15 @@ class _Reader:
         return texts
 
     def _signature(self, item: Definition) -> str:
-        source = self.source[item.start : item.body_start]
-        if comments := self._comments_between(item.start, item.body_start):
-            pieces = _without(item.start, item.body_start, comments)
-            source = b" ".join(self.source[first:last] for first, last in pieces)
+        start, end = item.start, item.body_start
+        source = self.source[start:end]
+        behind = islice(self.comments, bisect_left(self.comment_ends, start), None)
+        if comments := list(takewhile(lambda comment: comment[0] < end, behind)):
+            source = b" ".join(self.source[first:last] for first, last in _without(start, end, comments))
         text = _tidy(source).rstrip("={ ")
         if self.language.name == "python" or self.language.name in ENTRY_LANGUAGES:
             text = text.removesuffix(":").rstrip()
         return text.removesuffix(";").rstrip()[:MAX_SIGNATURE]
-
-    def _comments_between(self, start: int, end: int) -> list[Span]:
-        place = bisect_left(self.comment_ends, start)
-        found = []
-        while place < len(self.comments) and self.comments[place][0] < end:
-            found.append(self.comments[place])
-            place += 1
-        return found
 
     def _params(self, item: Definition) -> list[str] | None:
         if item.kind != "function":
@@ -330,12 +308,6 @@ def _tidy(text: bytes | None) -> str:
     return _LAST_COMMA.sub(r"\1", _CLOSE_BLANK.sub(r"\1", _OPEN_BLANK.sub(r"\1", flat)))
 
 
-def _call_pairs(caller: str, calls: set[bytes]) -> list[tuple[str, str]]:
-    """Called names in order, without those that are expressions."""
-    names = [_decoded(name) for name in calls if b"(" not in name and b"\n" not in name]
-    return [(caller, name) for name in sorted(names)]
-
-
 def _docstring_of(body: Node) -> Span | None:
     for place in range(body.named_child_count):
         first = body.named_child(place)
@@ -381,17 +353,13 @@ def _decoded(text: bytes) -> str:
 def _imported_names(language: Language, source: bytes, captures: Captures) -> list[str]:
     """The imports, sorted and each once."""
     nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
-    texts = [source[slice(*node.byte_range)].decode("utf-8", "backslashreplace") for node in nodes]
-    loaded = [found[1].decode("utf-8", "backslashreplace").strip("\"'") for _, found in _loads(source, captures)]
+    texts = [_decoded(source[slice(*node.byte_range)]) for node in nodes]
+    loaded = [_decoded(found[1]).strip("\"'") for _, found in _loads(source, captures)]
     return sorted({*loaded, *(name for text in texts for name in _names(language.name, text))})
 
 
-def _loading_calls(source: bytes, captures: Captures) -> list[Span]:
-    """The spans of calls that only import."""
-    return [span for span, _ in _loads(source, captures)]
-
-
 def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[bytes]]]:
+    """Calls that only import."""
     # Not by a predicate in the query: those fail on names that are not UTF-8.
     for node in captures.get("load", ()):
         found = _LOAD.match(source, *node.byte_range)

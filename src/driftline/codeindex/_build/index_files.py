@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -28,6 +29,7 @@ from driftline.errors import IndexRefError
 
 META_FILE = "chunk_meta.meta.json"
 FACTS_FILE = "file_surface.jsonl.zst"
+RELATIONS_FILE = "file_relations.jsonl.zst"
 SKETCH_VALUES = 64  # the most hashes that a sketch contains
 
 _SURFACE_VERSION = "1.0.0"
@@ -136,58 +138,31 @@ class FileRows:
         """What is known before a file is read."""
         return cls(entry.path, entry.object_id, entry.size, language, skipped)
 
-    def put_imports(self, names: list[str]) -> None:
-        """Set the imports."""
-        self.imports = _encoder.encode(Imports(names)) if names else b""
-
-    def put_facts(self, facts: FileFacts | None) -> None:
-        """Set the facts about the API."""
-        self.facts = _encoder.encode(facts) if facts is not None else b""
-
-    def put(self, rows: list[ChunkRow]) -> None:
-        """Set the chunks."""
+    def put(self, rows: list[ChunkRow], imports: list[str] | None = None, facts: FileFacts | None = None) -> None:
+        """Set the chunks, with their file and what follows from it, and what else was read."""
         visible = path_is_public(self.language, self.path)
-        placed(rows, self.path, visible)
+        for row in rows:
+            row.file = self.path
+            # Where it is and what it is called, whatever is in it.
+            key = f"{self.path}|{row.name}|{row.metaV2.ordinal}".encode("utf-8", "surrogatepass")
+            row.chunkId = row.metaV2.chunkId = f"chunk_{sha1_hex(key)}"
+            row.metaV2.public = row.metaV2.exported and visible
         self.frame, self.chunks = (compressed(rows), len(rows)) if rows else (b"", 0)
+        self.imports = _encoder.encode(Imports(imports)) if imports else self.imports
+        self.facts = _encoder.encode(facts) if facts is not None else self.facts
 
     def file_meta(self, number: int) -> FileRow:
         """The row of `file_meta`."""
         name = self.path.rpartition("/")[2]
         dot = name.rfind(".")
-        return FileRow(
-            number,
-            self.path,
-            name[dot:] if dot > 0 else "",
-            self.size,
-            self.object_id,
-            "git-sha1" if len(self.object_id) == 40 else "git-sha256",
-            self.language,
-            self.skipped,
-            self.parse_error,
-        )
-
-
-def placed(rows: Iterable[ChunkRow], path: str, visible: bool) -> None:
-    """Set the file of chunks, and what follows from it."""
-    for row in rows:
-        row.file = path
-        row.chunkId = row.metaV2.chunkId = _chunk_id(path, row.name, row.metaV2.ordinal)
-        row.metaV2.public = row.metaV2.exported and visible
-
-
-def _chunk_id(path: str, name: str, ordinal: int) -> str:
-    """The id of a chunk: where it is and what it is called, whatever is in it."""
-    return f"chunk_{sha1_hex(f'{path}|{name}|{ordinal}'.encode('utf-8', 'surrogatepass'))}"
+        ext, kind = name[dot:] if dot > 0 else "", "git-sha1" if len(self.object_id) == 40 else "git-sha256"
+        state = (self.language, self.skipped, self.parse_error)
+        return FileRow(number, self.path, ext, self.size, self.object_id, kind, *state)
 
 
 def compressed(rows: Iterable[msgspec.Struct]) -> bytes:
     """Rows as lines, in one frame."""
     return zstd.compress(_encoder.encode_lines(rows), _LEVEL)
-
-
-def chunk_rows(frame: bytes) -> list[ChunkRow]:
-    """The chunks in a frame."""
-    return _chunk_rows(zstd.decompress(frame)) if frame else []
 
 
 # Builds read again.
@@ -254,15 +229,12 @@ class BuiltIndex:
     @cached_property
     def imports(self) -> dict[str, msgspec.Raw]:
         """Imports by file, as they are written."""
-        return {row.file: row.relations for row in self._lines("file_relations.jsonl.zst", _imports_rows)}
+        return {row.file: row.relations for row in self._lines(RELATIONS_FILE, _imports_rows)}
 
     def imports_of(self, path: str) -> list[str]:
         """The imports of a file."""
-        found = self.imports.get(path)
-        try:
-            return [] if found is None else _imports(found).imports
-        except msgspec.DecodeError:
-            raise self._damaged("file_relations.jsonl.zst") from None
+        with self._reading(RELATIONS_FILE):
+            return _imports(self.imports[path]).imports if path in self.imports else []
 
     @property
     def has_facts(self) -> bool:
@@ -276,11 +248,8 @@ class BuiltIndex:
 
     def facts_of(self, path: str) -> FileFacts | None:
         """The facts of a file; None where it has none."""
-        found = self.facts.get(path)
-        try:
-            return None if found is None else _facts(found)
-        except msgspec.DecodeError:
-            raise self._damaged(FACTS_FILE) from None
+        with self._reading(FACTS_FILE):
+            return _facts(self.facts[path]) if path in self.facts else None
 
     @cached_property
     def by_key(self) -> dict[str, Shard]:
@@ -316,10 +285,9 @@ class BuiltIndex:
 
     def chunks(self, path: str) -> list[ChunkRow]:
         """The chunks of a file."""
-        try:
-            return chunk_rows(self.frame(path)[0])
-        except (zstd.ZstdError, msgspec.DecodeError):
-            raise self._damaged(f"the chunks of {path}") from None
+        frame = self.frame(path)[0]
+        with self._reading(f"the chunks of {path}"):
+            return _chunk_rows(zstd.decompress(frame)) if frame else []
 
     def shard_path(self, shard: Shard) -> Path:
         """The location of a shard, complete as far as its size tells; its bytes are not read."""
@@ -338,8 +306,13 @@ class BuiltIndex:
         return self._data[shard.path]
 
     def _lines(self, name: str, decoder: msgspec.json.Decoder[Lines]) -> list[Lines]:
-        try:
+        with self._reading(name):
             return decoder.decode_lines(zstd.decompress(read_bytes(inside(self.index, name), self.index.place(name))))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except (zstd.ZstdError, msgspec.DecodeError):
             raise self._damaged(name) from None
 
@@ -358,21 +331,18 @@ def built_index(index: IndexDir) -> BuiltIndex | None:
         return None
 
 
+@dataclass
 class PastBuild:
     """An earlier build, whose rows are taken over."""
 
-    def __init__(self, modes: dict[str, BuiltIndex]) -> None:
-        self.modes = modes
+    modes: dict[str, BuiltIndex]
 
     @cached_property
     def blob_paths(self) -> dict[tuple[str, str], FileRow]:
         """Where the rows of a blob in a language are."""
         rows = [row for index in self.modes.values() for row in index.files]
-        return {
-            (row.hash, row.language): row
-            for row in rows
-            if row.language and row.skipped in (None, "binary", "generated")
-        }
+        read = [row for row in rows if row.skipped in (None, "binary", "generated")]
+        return {(row.hash, row.language): row for row in read if row.language}
 
 
 def newest_build(builds: Path, configuration: str, modes: tuple[str, ...]) -> PastBuild | None:
@@ -477,7 +447,7 @@ class IndexWriter:
         shards = ShardList("jsonl-sharded", "zstd", self.chunks, self.shards)
         pieces = [
             self._file("file_meta", "file_meta.jsonl.zst", compressed(self.files), len(self.files)),
-            self._file("file_relations", "file_relations.jsonl.zst", compressed(self.imports), len(self.imports)),
+            self._file("file_relations", RELATIONS_FILE, compressed(self.imports), len(self.imports)),
             self._file("file_surface", FACTS_FILE, compressed(self.facts), len(self.facts)),
             self._file("chunk_meta", META_FILE, msgspec.json.encode(shards)),
             *(_Piece("chunk_meta", part.path, part.bytes, part.checksum, part.records) for part in self.shards),

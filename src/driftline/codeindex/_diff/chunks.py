@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -269,16 +269,14 @@ class FileSelector:
         return file if self.limit is None or self.counts[file] <= self.limit else None
 
 
-class IdSelector:
+def by_id(wanted: Collection[str] | None) -> Callable[[Probe], str | None]:
     """Selects the rows with some row numbers, or all of them, to join them to rows that were read before."""
 
-    def __init__(self, wanted: Collection[str] | None) -> None:
-        self.wanted = wanted
-
-    def choose(self, probe: Probe) -> str | None:
-        """The row number of a wanted row."""
+    def choose(probe: Probe) -> str | None:
         key = row_id(probe.id)
-        return key if self.wanted is None or key in self.wanted else None
+        return key if wanted is None or key in wanted else None
+
+    return choose
 
 
 class RecordCodec:
@@ -310,7 +308,7 @@ class SideRows:
         """Read the chunk rows; cold rows follow the hot ones into their buckets."""
         selector = FileSelector(self.bucket_of, path_by_id, limit)
         buckets_of_id: dict[str, set[int]] = defaultdict(set)
-        for file, row in selected_rows(hot, selector, self.tracker):
+        for file, row in selected_rows(hot, selector.choose, self.tracker):
             bucket = self.bucket_of[file]
             self.store.add(bucket, ("chunk", file, row))
             self.scan.parsed_rows += 1
@@ -320,14 +318,14 @@ class SideRows:
         self.scan.scanned_rows += selector.scanned
         self.scan.skipped_rows += selector.skipped
         if cold is not None:
-            for key, row in selected_rows(cold, IdSelector(buckets_of_id), self.tracker):
+            for key, row in selected_rows(cold, by_id(buckets_of_id), self.tracker):
                 for bucket in buckets_of_id[key]:
                     self.store.add(bucket, ("cold", key, row))
 
     def read_imports(self, artifact: Artifact) -> None:
         """Read the imports of the wanted files."""
         selector = FileSelector(self.bucket_of, {})
-        for file, row in selected_rows(artifact, selector, self.tracker):
+        for file, row in selected_rows(artifact, selector.choose, self.tracker):
             self.store.add(self.bucket_of[file], ("imports", file, file_imports(row)))
         self.scan.skipped_rows += selector.skipped
 

@@ -97,19 +97,15 @@ class IndexDiff(DiffMembers):
         """The events as a frame: one row each, nested records as JSON."""
         import polars as pl
 
-        columns = ("kind", "mode", "file", "name", "chunkKind", "public", "similarity")
-        rows = [
-            {name: event.get(name) for name in columns}
-            | {
-                "changes": event.get("changes"),
-                "before": _json(event.get("before")),
-                "after": _json(event.get("after")),
-            }
-            for event in self.events
-        ]
         types: JsonObject = dict.fromkeys(("kind", "mode", "file", "name", "chunkKind"), pl.String)
         types |= {"public": pl.Boolean, "similarity": pl.Float64, "changes": pl.List(pl.String)}
-        return pl.DataFrame(rows, schema=types | {"before": pl.String, "after": pl.String})
+        sides = dict.fromkeys(("before", "after"), pl.String)
+        rows = [
+            {name: event.get(name) for name in types}
+            | {side: compact_json(event[side]).decode() if event.get(side) is not None else None for side in sides}
+            for event in self.events
+        ]
+        return pl.DataFrame(rows, schema=types | sides)
 
     to_frame = to_polars  # its name in version 0.2
 
@@ -158,15 +154,8 @@ def diff(
 ) -> IndexDiff:
     """Compare two versions of a code base; the diff is not kept, but builds of git revisions are."""
     refs = [str(ref.canonical if isinstance(ref, IndexRef) else ref) for ref in (from_ref, to_ref)]
-    options = DiffOptions.of(
-        modes,
-        max_changed_files,
-        max_chunks_per_file,
-        max_events,
-        include_relations,
-        detect_renames,
-        kind_of(kind, refs),
-    )
+    limits = (max_changed_files, max_chunks_per_file, max_events)
+    options = DiffOptions.of(modes, *limits, include_relations, detect_renames, kind_of(kind, refs))
     request = prepare(from_ref, to_ref, cache_root, options, repo=repo, allow_mismatch=allow_mismatch, tracker=tracker)
     return run(request, tracker=tracker)
 
@@ -193,37 +182,24 @@ def prepare(
         for ref in refs:
             if ref.kind == "git":
                 repository.fetch_missing(repository.tree_id(ref.value))
-    cache = _cache(cache_root, repository)
-    before, after = (
-        _resolve_git(ref, repository, cache, options.modes, wait_ms, tracker)
-        if repository is not None and cache is not None and ref.is_of_git
-        else resolve(ref, cache, options.modes)
-        for ref in refs
-    )
-    if not allow_mismatch:
-        check_compatible(before, after)
-    return DiffRequest(before, after, options, cache, repository.directory if repository else None)
-
-
-def _cache(cache_root: str | os.PathLike[str] | CacheRoot | None, repository: GitRepository | None) -> CacheRoot | None:
+    cache = None
     if isinstance(cache_root, CacheRoot):
-        return cache_root
-    if repository is not None:
-        return open_cache(cache_root or default_cache_root(repository))
-    return CacheRoot(cache_root) if cache_root else None
-
-
-def _resolve_git(
-    ref: IndexRef,
-    repository: GitRepository,
-    cache: CacheRoot,
-    modes: Sequence[str],
-    wait_ms: int,
-    tracker: Tracker | None,
-) -> ResolvedRef:
-    state = {"worktree": WORKING_TREE, "staged": STAGED}.get(ref.kind, ref.value)
-    built = build_index(repository, state, cache, wait_ms=wait_ms, tracker=tracker)
-    return resolve_tree(built.tree_id, built.root, cache, modes, state)
+        cache = cache_root
+    elif repository is not None:
+        cache = open_cache(cache_root or default_cache_root(repository))
+    elif cache_root:
+        cache = CacheRoot(cache_root)
+    sides = []
+    for ref in refs:
+        if repository is not None and cache is not None and ref.is_of_git:
+            state = {"worktree": WORKING_TREE, "staged": STAGED}.get(ref.kind, ref.value)
+            built = build_index(repository, state, cache, wait_ms=wait_ms, tracker=tracker)
+            sides.append(resolve_tree(built.tree_id, built.root, cache, options.modes, state))
+        else:
+            sides.append(resolve(ref, cache, options.modes))
+    if not allow_mismatch:
+        check_compatible(*sides)
+    return DiffRequest(sides[0], sides[1], options, cache, repository.directory if repository else None)
 
 
 def run(
@@ -239,11 +215,17 @@ def run(
         scheduler(mode, request.before.indexes[mode], request.after.indexes[mode], options, tracker or no_progress())
         for mode in options.modes
     ]
-    inputs = request.inputs
+    inputs, total = request.inputs, sum(mode.counts.total() for mode in modes)
     identifier = diff_id(inputs)
     events = list(islice(chain.from_iterable(mode.events() for mode in modes), options.max_events))
-    labels = (request.before.label, request.after.label)
-    summary = _summary(identifier, inputs, modes, options, created_at or timestamp(), labels)
+    summary: JsonObject = {"version": 1, "diffId": identifier, "createdAt": created_at or timestamp()}
+    for name, label in (("from", request.before.label), ("to", request.after.label)):
+        endpoint = {member: inputs[name][member] for member in ("ref", "identityHash")}
+        summary[name] = endpoint if label is None else {**endpoint, "label": label}
+    summary |= {"modes": list(options.modes), "modesSummary": {mode.mode: mode.summary() for mode in modes}}
+    summary |= {"totalEvents": total, **_truncation(total, options.max_events)}
+    skipped = [(mode.before_scan.skipped_rows, mode.after_scan.skipped_rows) for mode in modes]
+    summary["skippedRows"] = {"from": sum(old for old, _ in skipped), "to": sum(new for _, new in skipped)}
     return IndexDiff(identifier, inputs, summary, events, modes, request.repository, request.after.indexes.get("code"))
 
 
@@ -254,18 +236,15 @@ def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:
     wanted = [os.path.normpath(path) for path in paths]
     events = [event for event in result.events if any(_is_at(event, path) for path in wanted)]
     kinds = Counter((event["mode"], event["kind"]) for event in events)
-    modes = {
-        mode: {
+    modes = {}
+    for mode, counts in result.summary["modesSummary"].items():
+        edges = {"edgesAdded": kinds[mode, "relation.added"], "edgesRemoved": kinds[mode, "relation.removed"]}
+        modes[mode] = {
             "files": {kind: kinds[mode, f"file.{kind}"] for kind in counts["files"]},
             "chunks": {kind: kinds[mode, f"chunk.{kind}"] for kind in counts["chunks"]},
-            "relations": {
-                "edgesAdded": kinds[mode, "relation.added"],
-                "edgesRemoved": kinds[mode, "relation.removed"],
-            },
+            "relations": edges,
             "limits": counts["limits"],
         }
-        for mode, counts in result.summary["modesSummary"].items()
-    }
     return replace(result, events=events, summary=result.summary | {"modesSummary": modes, "totalEvents": len(events)})
 
 
@@ -286,49 +265,14 @@ def cut(result: IndexDiff, max_events: int) -> IndexDiff:
 
 def view() -> Any:
     """How a diff is rendered, imported when it is."""
-    from driftline.codeindex import _view
+    from driftline.codeindex import _review
 
-    return _view
-
-
-def _json(record: object) -> str | None:
-    return None if record is None else compact_json(record).decode()
+    return _review
 
 
 def timestamp(now: datetime | None = None) -> str:
     """A time as registries write it."""
     return (now or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _summary_side(endpoint: JsonObject, label: str | None) -> JsonObject:
-    side = {name: endpoint[name] for name in ("ref", "identityHash")}
-    return side if label is None else {**side, "label": label}
-
-
-def _summary(
-    identifier: str,
-    inputs: JsonObject,
-    modes: Sequence[ModeDiff],
-    options: DiffOptions,
-    created_at: str,
-    labels: tuple[str | None, str | None],
-) -> JsonObject:
-    total = sum(mode.counts.total() for mode in modes)
-    return {
-        "version": 1,
-        "diffId": identifier,
-        "createdAt": created_at,
-        "from": _summary_side(inputs["from"], labels[0]),
-        "to": _summary_side(inputs["to"], labels[1]),
-        "modes": list(options.modes),
-        "modesSummary": {mode.mode: mode.summary() for mode in modes},
-        "totalEvents": total,
-        **_truncation(total, options.max_events),
-        "skippedRows": {
-            "from": sum(mode.before_scan.skipped_rows for mode in modes),
-            "to": sum(mode.after_scan.skipped_rows for mode in modes),
-        },
-    }
 
 
 def _truncation(total: int, max_events: int) -> JsonObject:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from driftline.codeindex._diff.chunks import (
-    IdSelector,
     RecordCodec,
     RecordStore,
     Scan,
     SideRows,
+    by_id,
     changed_edges,
     changed_file_imports,
     chunk_from_row,
@@ -61,7 +61,7 @@ from driftline.codeindex._read.artifacts import (
     same_artifacts,
 )
 from driftline.codeindex._read.resolve import IndexDir
-from driftline.codeindex._read.rows import EveryRow, Probe, Row, all_rows, rows_between
+from driftline.codeindex._read.rows import Probe, Row, all_rows, every_row, rows_between
 from driftline.codeindex._storage import compact_json, parse_json, row_id
 from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key
 from driftline.errors import IndexRefError
@@ -312,7 +312,7 @@ def path_of(key: bytes) -> str:
 def scan_files(split: Split) -> Iterator[Record]:
     """The rows of `file_meta`; rows without a file are counted."""
     skipped = 0
-    for _, row in rows_between(split.part, split.start, split.end, EveryRow()):
+    for _, row in rows_between(split.part, split.start, split.end, every_row):
         file = row.get("file")
         if not isinstance(file, str) or not file:
             skipped += 1
@@ -387,7 +387,7 @@ class _ChunkChooser:
 def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Record]:
     """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
-    for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser):
+    for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, file_id, row_id(row.get("id")), payload=needed_members(row))
     for (key, file_id), count in chooser.counted.items():
         yield Record(split.side, key, file_id, count=count)
@@ -395,14 +395,14 @@ def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Reco
 
 def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
     """The wanted rows of `chunk_meta_cold`."""
-    for key, row in rows_between(split.part, split.start, split.end, IdSelector(wanted)):
+    for key, row in rows_between(split.part, split.start, split.end, by_id(wanted)):
         yield Record(split.side, row_id=key, payload=needed_members(row))
 
 
 def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
     """The imports in wanted rows of `file_relations`."""
     chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
-    for (key, _), row in rows_between(split.part, split.start, split.end, chooser):
+    for (key, _), row in rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, payload=compact_json(file_imports(row)))
     skipped = sum(count for (key, _), count in chooser.counted.items() if key is None)
     if skipped:

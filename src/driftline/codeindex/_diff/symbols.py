@@ -7,11 +7,12 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, FileRow, built_index
+from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
 from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
 from driftline.codeindex._diff.files import (
     FileChange,
@@ -41,7 +42,6 @@ from driftline.codeindex._storage import member
 from driftline.core import Tracker, utf16_sort_key
 from driftline.errors import IndexRefError
 
-Sketch = tuple[int, ...]
 Pair = tuple["Symbol", "Symbol"]
 Symbols = dict[str, list["Symbol"]]
 
@@ -61,57 +61,36 @@ _RANK = {"added": 0, "removed": 1, "modified": 2, "renamed": 3, "moved": 4}
 # Definitions, read from the rows of an index that driftline built.
 
 
-@dataclass(slots=True, eq=False)
 class Symbol:
-    """One definition on one side."""
+    """One definition on one side: a row of an index, with the names that are asked for most often."""
 
-    file: str
-    name: str
-    ordinal: int
-    kind: str
-    parent: str
-    signature: str
-    signature_hash: str
-    body_hash: str
-    doc_hash: str
-    own_tokens: int
-    signature_tokens: int
-    tokens: int
-    shingles: int
-    public: bool
-    calls: tuple[str, ...]
-    range: dict[str, int]
-    encoded_sketch: str
-    _sketch: Sketch | None = field(default=None, repr=False)
+    def __init__(self, row: ChunkRow) -> None:
+        self.row, self.meta = row, row.metaV2
+        self.file, self.name, self.kind = row.file, row.name, row.kind
+        self.parent, self.body_hash = self.meta.parent, self.meta.bodyHash
+        # What identifies a definition on one side, and orders it.
+        self.key = row.file, row.name, self.meta.ordinal
+        # The last name, inside of the container.
+        self.leaf = self.name[len(self.parent) + 1 :] if self.parent else self.name
 
     @property
-    def leaf(self) -> str:
-        """The last name, inside of the container."""
-        return self.name[len(self.parent) + 1 :] if self.parent else self.name
+    def calls(self) -> list[str]:
+        """The called names."""
+        return [callee for _, callee in self.row.codeRelations.calls]
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What identifies a definition on one side, and orders it."""
-        return self.file, self.name, self.ordinal
-
-    @property
-    def sketch(self) -> Sketch:
+    @cached_property
+    def sketch(self) -> tuple[int, ...]:
         """The smallest hashes of its shingles, sorted."""
-        if self._sketch is None:
-            self._sketch = _sketch_of(self.encoded_sketch)
-        return self._sketch
+        try:
+            raw = binascii.a2b_base64(self.meta.sketch)
+            return struct.unpack(f"<{len(raw) // _VALUE_BYTES}I", raw)
+        except (struct.error, ValueError):
+            raise _damaged() from None
 
     def side(self) -> dict[str, object]:
         """One side of an event."""
-        return {"file": self.file, "name": self.name, "signature": self.signature, "range": self.range}
-
-
-def _sketch_of(encoded: str) -> Sketch:
-    try:
-        raw = binascii.a2b_base64(encoded)
-        return struct.unpack(f"<{len(raw) // _VALUE_BYTES}I", raw)
-    except (struct.error, ValueError):
-        raise _damaged() from None
+        place = {name: getattr(self.row, name) for name in ("start", "end", "startLine", "endLine")}
+        return {"file": self.file, "name": self.name, "signature": self.meta.signature, "range": place}
 
 
 def _damaged() -> IndexRefError:
@@ -126,33 +105,9 @@ def symbol_from_row(row: Row, file: str) -> Symbol:
             "(--kind semantic-v1 compares it)"
         )
     try:
-        return _symbol_from_chunk(msgspec.convert({**row, "file": file}, ChunkRow))
+        return Symbol(msgspec.convert({**row, "file": file}, ChunkRow))
     except msgspec.ValidationError:
         raise _damaged() from None
-
-
-def _symbol_from_chunk(row: ChunkRow) -> Symbol:
-    """A definition from a row that driftline wrote."""
-    meta = row.metaV2
-    return Symbol(
-        file=row.file,
-        name=row.name,
-        ordinal=meta.ordinal,
-        kind=row.kind,
-        parent=meta.parent,
-        signature=meta.signature,
-        signature_hash=meta.sigHash,
-        body_hash=meta.bodyHash,
-        doc_hash=meta.docHash,
-        own_tokens=meta.ownTokens,
-        signature_tokens=meta.sigTokens,
-        tokens=meta.tokens,
-        shingles=meta.shingles,
-        public=meta.public,
-        calls=tuple(callee for _, callee in row.codeRelations.calls),
-        range={"start": row.start, "end": row.end, "startLine": row.startLine, "endLine": row.endLine},
-        encoded_sketch=meta.sketch,
-    )
 
 
 def similarity(left: Symbol, right: Symbol) -> float:
@@ -161,7 +116,7 @@ def similarity(left: Symbol, right: Symbol) -> float:
     if not one or not other:
         return 0.0
     shared = one & other
-    if left.shingles <= SKETCH_VALUES and right.shingles <= SKETCH_VALUES:
+    if left.meta.shingles <= SKETCH_VALUES and right.meta.shingles <= SKETCH_VALUES:
         return len(shared) / (len(one) + len(other) - len(shared))
     union = sorted(one | other)[:SKETCH_VALUES]
     return len(shared.intersection(union)) / len(union)
@@ -169,16 +124,13 @@ def similarity(left: Symbol, right: Symbol) -> float:
 
 def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> list[str]:
     """What differs between the two sides of a definition, in this order."""
-    found = []
-    if (before.signature_hash, before.kind) != (after.signature_hash, after.kind):
-        found.append("signature")
-    if before.body_hash != after.body_hash:
-        found.append("body")
-    if before.doc_hash != after.doc_hash:
-        found.append("doc")
-    if with_relations and before.calls != after.calls:
-        found.append("relations")
-    return found
+    differs = {
+        "signature": (before.meta.sigHash, before.kind) != (after.meta.sigHash, after.kind),
+        "body": before.body_hash != after.body_hash,
+        "doc": before.meta.docHash != after.meta.docHash,
+        "relations": with_relations and before.calls != after.calls,
+    }
+    return [what for what, is_other in differs.items() if is_other]
 
 
 # Matching: by name in a file, then by content (index diffs §7.2).
@@ -202,7 +154,6 @@ class _Matching:
     moves: list[_Move] = field(default_factory=list)
     removed: list[Symbol] = field(default_factory=list)
     added: list[Symbol] = field(default_factory=list)
-    search_skipped: bool = False
 
 
 def _match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: _Matching) -> None:
@@ -219,15 +170,15 @@ def _match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: 
 
 def _by_name(symbols: Iterable[Symbol]) -> dict[str, list[Symbol]]:
     groups: dict[str, list[Symbol]] = defaultdict(list)
-    for symbol in sorted(symbols, key=lambda symbol: symbol.ordinal):
+    for symbol in sorted(symbols, key=lambda symbol: symbol.meta.ordinal):
         groups[symbol.name].append(symbol)
     return groups
 
 
 # Several definitions of one name (overloads): the most similar first, each in order.
 _SIMILARITY_KEYS: tuple[Callable[[Symbol], Hashable], ...] = (
-    lambda symbol: (symbol.kind, symbol.signature_hash, symbol.body_hash),
-    lambda symbol: (symbol.kind, symbol.signature_hash),
+    lambda symbol: (symbol.kind, symbol.meta.sigHash, symbol.body_hash),
+    lambda symbol: (symbol.kind, symbol.meta.sigHash),
     lambda symbol: (symbol.kind, symbol.body_hash),
     lambda symbol: symbol.kind,
     lambda symbol: None,
@@ -254,20 +205,6 @@ def _pair_same_name(before: list[Symbol], after: list[Symbol]) -> tuple[list[Pai
         taken = {id(right) for _, right in pairs}
         before, after = rest, [symbol for symbol in after if id(symbol) not in taken]
     return pairs, before, after
-
-
-def _find_moves(matching: _Matching, renamed_files: Mapping[str, str]) -> None:
-    """Search the rest of one side in the rest of the other: classes, their members by name, then all others."""
-    if len(matching.removed) > MAX_LEFT or len(matching.added) > MAX_LEFT:
-        matching.search_skipped = True
-        return
-    search = _Search(matching.removed, matching.added, renamed_files)
-    search.run(("class",))
-    search.take_members_along()
-    search.run(("function", "value", "entry"))
-    matching.moves = search.moves
-    matching.removed = [symbol for symbol in matching.removed if id(symbol) not in search.taken]
-    matching.added = [symbol for symbol in matching.added if id(symbol) not in search.taken]
 
 
 class _Search:
@@ -317,13 +254,14 @@ def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float
     """The same signature and body; small ones only where the name is the same too, the smallest if there is one."""
     groups: dict[Hashable, list[Symbol]] = defaultdict(list)
     for symbol in new:
-        groups[symbol.kind, symbol.signature_hash, symbol.body_hash].append(symbol)
+        groups[symbol.kind, symbol.meta.sigHash, symbol.body_hash].append(symbol)
     names = [Counter((symbol.kind, symbol.name) for symbol in side) for side in (old, new)]
     for left in old:
         only = all(side[left.kind, left.name] == 1 for side in names) and left.kind != "entry"
-        for right in groups.get((left.kind, left.signature_hash, left.body_hash), ())[:COMMON]:
-            named = left.leaf == right.leaf and left.own_tokens + left.signature_tokens >= MIN_TOKENS
-            if left.own_tokens >= MIN_TOKENS or named or (only and left.name == right.name):
+        own, signature = left.meta.ownTokens, left.meta.sigTokens
+        for right in groups.get((left.kind, left.meta.sigHash, left.body_hash), ())[:COMMON]:
+            named = left.leaf == right.leaf and own + signature >= MIN_TOKENS
+            if own >= MIN_TOKENS or named or (only and left.name == right.name):
                 yield 1.0, left, right
 
 
@@ -331,11 +269,11 @@ def _similar(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[flo
     """Shared values of the sketches; values that many share are ignored."""
     places: dict[int, list[int]] = defaultdict(list)
     for number, symbol in enumerate(new):
-        if symbol.tokens >= MIN_TOKENS:
+        if symbol.meta.tokens >= MIN_TOKENS:
             for value in symbol.sketch:
                 places[value].append(number)
     for left in old:
-        if left.tokens < MIN_TOKENS:
+        if left.meta.tokens < MIN_TOKENS:
             continue
         hits: Counter[int] = Counter()
         for value in left.sketch:
@@ -356,9 +294,7 @@ class SymbolDiff:
     """The comparison of one mode; events are collected by file."""
 
     def __init__(self, mode: str, before: IndexDir, after: IndexDir, options: DiffOptions) -> None:
-        self.mode = mode
-        self.sides = (before, after)
-        self.options = options
+        self.mode, self.sides, self.options = mode, (before, after), options
         self.pieces = (read_pieces(before), read_pieces(after))
         self.built = (built_index(before), built_index(after))
         self.files: tuple[FileTable, FileTable] = (FileTable(), FileTable())
@@ -379,7 +315,9 @@ class SymbolDiff:
             self.limit_events.append(mode_limit_event(self.mode, modified, self.options.max_changed_files))
             return
         with tracker.phase("compare definitions", unit="items"):
-            self._read_symbols(tracker)
+            read = [change for change in self.changes if not _same_content(change)]
+            old = self._symbols(0, [change.before.file for change in read if change.before], tracker)
+            self.symbols = (old, self._symbols(1, [change.after.file for change in read if change.after], tracker))
             if self.options.detect_renames:
                 self.changes = _with_content_renames(self.changes, *self.symbols)
             self._compare()
@@ -409,21 +347,15 @@ class SymbolDiff:
         built = self.built[side]
         if built is None:
             return file_table(all_rows(self._artifact(side, FILE_META)))
-        return FileTable({
-            row.file: FileEntry(row.file, row.hash, row.size, row.ext or None, row.skipped or _parse_state(row))
-            for row in built.files
-        })  # fmt: skip
-
-    def _read_symbols(self, tracker: Tracker) -> None:
-        old = [change.before.file for change in self.changes if change.before and not _same_content(change)]
-        new = [change.after.file for change in self.changes if change.after and not _same_content(change)]
-        self.symbols = (self._symbols(0, old, tracker), self._symbols(1, new, tracker))
+        states = {row.file: row.skipped or ("unparsed" if row.parseError else None) for row in built.files}
+        rows = (FileEntry(row.file, row.hash, row.size, row.ext or None, states[row.file]) for row in built.files)
+        return FileTable({row.file: row for row in rows})
 
     def _symbols(self, side: int, wanted: Collection[str], tracker: Tracker) -> Symbols:
         """The definitions of some files; only their own frames are read where driftline built the index."""
         built = self.built[side]
         if built is not None:
-            return {path: list(map(_symbol_from_chunk, built.chunks(path))) for path in wanted}
+            return {path: list(map(Symbol, built.chunks(path))) for path in wanted}
         found: Symbols = {path: [] for path in wanted}
         for row in all_rows(self._artifact(side, CHUNK_META), tracker):
             if row.get("file") in found:
@@ -447,18 +379,26 @@ class SymbolDiff:
             change.path: change.before.file for change in self.changes if change.kind == "renamed" and change.before
         }
         if self.options.detect_renames:
-            left = (len(matching.removed), len(matching.added))
-            _find_moves(matching, renamed)
-            if matching.search_skipped:
-                self._add_skipped_search(*left)
+            self._find_moves(matching, renamed)
         self._add_symbols(matching, {old: new for new, old in renamed.items()})
         if self.options.include_relations:
             self._add_imports()
 
-    def _add_skipped_search(self, removed: int, added: int) -> None:
-        self.renames_skipped = True
-        counts = {"chunksBefore": removed, "chunksAfter": added, "maxChunks": MAX_LEFT}
-        self.limit_events.append({"kind": RENAME_LIMIT_KIND, "mode": self.mode, **counts})
+    def _find_moves(self, matching: _Matching, renamed_files: Mapping[str, str]) -> None:
+        """Search the rest of one side in the rest of the other: classes, their members by name, then all others."""
+        removed, added = len(matching.removed), len(matching.added)
+        if max(removed, added) > MAX_LEFT:
+            self.renames_skipped = True
+            counts = {"chunksBefore": removed, "chunksAfter": added, "maxChunks": MAX_LEFT}
+            self.limit_events.append({"kind": RENAME_LIMIT_KIND, "mode": self.mode, **counts})
+            return
+        search = _Search(matching.removed, matching.added, renamed_files)
+        search.run(("class",))
+        search.take_members_along()
+        search.run(("function", "value", "entry"))
+        matching.moves = search.moves
+        matching.removed = [symbol for symbol in matching.removed if id(symbol) not in search.taken]
+        matching.added = [symbol for symbol in matching.added if id(symbol) not in search.taken]
 
     def _add_symbols(self, matching: _Matching, new_paths: dict[str, str]) -> None:
         relations = self.options.include_relations
@@ -469,7 +409,8 @@ class SymbolDiff:
         for move in matching.moves:
             found = changes(move.before, move.after, with_relations=relations)
             if not move.quiet:
-                self._add_event(_verdict(move), move.before, move.after, found, move.after.file, move.score)
+                verdict = "renamed" if move.before.leaf != move.after.leaf else "moved"
+                self._add_event(verdict, move.before, move.after, found, move.after.file, move.score)
             elif found:
                 self._add_event("modified", move.before, move.after, found, move.after.file)
         for symbol in matching.removed:
@@ -488,21 +429,15 @@ class SymbolDiff:
     ) -> None:
         shown = after or before
         assert shown is not None
-        event: IndexEvent = {
-            "kind": f"chunk.{kind}",
-            "mode": self.mode,
-            "file": file,
-            "name": shown.name,
-            "chunkKind": shown.kind,
-            "public": shown.public,
-            "changes": found,
-        }
+        event: IndexEvent = {"kind": f"chunk.{kind}", "mode": self.mode, "file": file, "name": shown.name}
+        event |= {"chunkKind": shown.kind, "public": shown.meta.public, "changes": found}
         event |= {name: side.side() for name, side in (("before", before), ("after", after)) if side is not None}
         if score is not None:
             event["similarity"] = round(score, 2)
         if before is not None and after is not None and "relations" in found:
-            event["calls"] = _call_changes(before, after)
-        order = (1, utf16_sort_key(shown.name), shown.ordinal, _RANK[kind], before.key if before else ())
+            old, new = set(before.calls), set(after.calls)
+            event["calls"] = {"added": sorted(new - old)[:_MAX_CALLS], "removed": sorted(old - new)[:_MAX_CALLS]}
+        order = (1, utf16_sort_key(shown.name), shown.meta.ordinal, _RANK[kind], before.key if before else ())
         self.by_file[file].append((order, event))
 
     def _add_imports(self) -> None:
@@ -512,8 +447,7 @@ class SymbolDiff:
         ]
         imports = [self._imports(side, [pair[side] for pair in changed]) for side in (0, 1)]
         for old, new in changed:
-            edges = changed_file_imports(new, imports[0].get(old, []), imports[1].get(new, []), (), ())
-            for edge in edges:
+            for edge in changed_file_imports(new, imports[0].get(old, []), imports[1].get(new, []), (), ()):
                 self.by_file[new].append(((2, edge.order), relation_event(self.mode, new, edge)))
 
     def _imports(self, side: int, wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -521,26 +455,13 @@ class SymbolDiff:
         if built is not None:
             return {path: built.imports_of(path) for path in wanted}
         selector = FileSelector(frozenset(wanted), {})
-        rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector) if wanted else ()
+        rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector.choose) if wanted else ()
         return {path: file_imports(row) for path, row in rows}
-
-
-def _parse_state(row: FileRow) -> str | None:
-    return "unparsed" if row.parseError else None
-
-
-def _verdict(move: _Move) -> str:
-    return "renamed" if move.before.leaf != move.after.leaf else "moved"
 
 
 def _same_content(change: FileChange) -> bool:
     """A file that only has another path: nothing inside of it changed."""
     return change.before is not None and change.after is not None and change.before.hash == change.after.hash
-
-
-def _call_changes(before: Symbol, after: Symbol) -> dict[str, list[str]]:
-    old, new = set(before.calls), set(after.calls)
-    return {"added": sorted(new - old)[:_MAX_CALLS], "removed": sorted(old - new)[:_MAX_CALLS]}
 
 
 def _with_content_renames(found: Iterable[FileChange], old: Symbols, new: Symbols) -> list[FileChange]:
@@ -562,18 +483,18 @@ def _file_candidates(
     removed: Collection[str], added: Collection[str], old: Symbols, new: Symbols
 ) -> Iterator[tuple[float, str, str]]:
     places: dict[str, set[str]] = defaultdict(set)
-    totals = {path: sum(symbol.own_tokens for symbol in old.get(path, ())) for path in removed}
+    totals = {path: sum(symbol.meta.ownTokens for symbol in old.get(path, ())) for path in removed}
     for path in removed:
         for symbol in old.get(path, ()):
-            if symbol.tokens >= MIN_TOKENS:
+            if symbol.meta.tokens >= MIN_TOKENS:
                 places[symbol.body_hash].add(path)
     for path in added:
         shared: Counter[str] = Counter()
         for symbol in new.get(path, ()):
-            if symbol.tokens >= MIN_TOKENS:
+            if symbol.meta.tokens >= MIN_TOKENS:
                 for other in sorted(places.get(symbol.body_hash, ()))[:COMMON]:
-                    shared[other] += symbol.own_tokens
-        total = sum(symbol.own_tokens for symbol in new.get(path, ()))
+                    shared[other] += symbol.meta.ownTokens
+        total = sum(symbol.meta.ownTokens for symbol in new.get(path, ()))
         for other, tokens in shared.items():
             larger = max(total, totals[other], 1)
             if 2 * tokens >= larger:

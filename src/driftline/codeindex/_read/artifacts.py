@@ -7,10 +7,9 @@ there is an error: a leftover in another form must not take its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import xxhash
 
@@ -85,8 +84,13 @@ class Pieces:
     by_path: dict[str, JsonObject] = field(default_factory=dict, compare=False)
 
     def of(self, artifact: str) -> list[str]:
-        """The paths listed for an artifact."""
-        return [path for piece in self.pieces if (path := _listed_path(piece, artifact)) is not None]
+        """The paths listed for an artifact: by its name, or by a file name that begins with it."""
+        named = [(piece.get("path"), piece.get("name")) for piece in self.pieces]
+        listed = [(path, name) for path, name in named if isinstance(path, str) and path]
+        start = f"{artifact}."
+        return [
+            path for path, name in listed if name == artifact or path.rstrip("/").rpartition("/")[2].startswith(start)
+        ]
 
     def piece_at(self, path: str) -> JsonObject:
         """What is said about one file."""
@@ -121,7 +125,8 @@ def _artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[_
     shards = _shards(index, name, candidates, pieces)
     if shards is not None:
         return shards
-    single = _preferred_single(candidates)
+    singles = sorted((path for path in candidates if not path.endswith(".meta.json")), key=len)
+    single = next((path for _, form in _FORM_BY_SUFFIX for path in singles if _form_of(path) == form), None)
     if single is None:
         raise IndexRefError(
             f"{index.place(name)} is stored in a form that cannot be read: "
@@ -161,14 +166,6 @@ def is_compressed(path: Path) -> bool:
     return path.suffix in COMPRESSIONS
 
 
-def _listed_path(piece: JsonObject, artifact: str) -> str | None:
-    path = piece.get("path")
-    if not isinstance(path, str) or not path:
-        return None
-    belongs = piece.get("name") == artifact or path.rstrip("/").rpartition("/")[2].startswith(f"{artifact}.")
-    return path if belongs else None
-
-
 def _found_by_name(index: IndexDir, name: str) -> list[str]:
     folder = f"{name}.parts"
     shards = names_in(index.path / folder, index.place(folder))
@@ -204,39 +201,23 @@ def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[_ListedFile] |
     content = read_object(inside(index, meta), index.place(meta))
     fields = content["fields"] if isinstance(content.get("fields"), dict) else content
     parts = fields.get("parts", content.get("parts"))
-    if not isinstance(parts, list):
-        return None
-    return [_listed_shard(index, name, part, index.place(meta)) for part in parts]
+    return [_listed_shard(index, name, part, index.place(meta)) for part in parts] if isinstance(parts, list) else None
 
 
-def _listed_shard(index: IndexDir, name: str, part: object, place: str) -> _ListedFile:
-    path = _beside_meta(index, name, _part_path(part, place))
-    if not isinstance(part, dict):
-        return _ListedFile(path)
-    return _ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
+def _listed_shard(index: IndexDir, name: str, listed: object, place: str) -> _ListedFile:
+    """A shard is named from the index directory; a bare name is looked up in the folder of shards too."""
+    part = listed if isinstance(listed, dict) else {"path": listed}
+    path = part.get("path")
+    if not isinstance(path, str) or _form_of(path) is None:
+        raise IndexRefError(f"{place} lists a part that is no JSON or JSONL file")
+    in_folder = f"{name}.parts/{path}"
+    bare = "/" not in path and not exists(inside(index, path), index.place(path))
+    found = in_folder if bare and exists(inside(index, in_folder), index.place(in_folder)) else path
+    return _ListedFile(found, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
 
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _part_path(part: object, place: str) -> str:
-    path = part.get("path") if isinstance(part, dict) else part
-    if not isinstance(path, str) or _form_of(path) is None:
-        raise IndexRefError(f"{place} lists a part that is no JSON or JSONL file")
-    return path
-
-
-def _beside_meta(index: IndexDir, name: str, path: str) -> str:
-    """Parts are named from the index directory; bare names of shards are looked up in their folder too."""
-    in_folder = f"{name}.parts/{path}"
-    bare = "/" not in path and not exists(inside(index, path), index.place(path))
-    return in_folder if bare and exists(inside(index, in_folder), index.place(in_folder)) else path
-
-
-def _preferred_single(candidates: Iterable[str]) -> str | None:
-    singles = sorted((path for path in candidates if not path.endswith(".meta.json")), key=len)
-    return next((path for _, form in _FORM_BY_SUFFIX for path in singles if _form_of(path) == form), None)
 
 
 def _part(index: IndexDir, file: _ListedFile, pieces: Pieces | None) -> Part:
@@ -291,23 +272,21 @@ def _vouched_pieces(index: IndexDir, pieces: Pieces) -> list[str] | None:
 
 
 def fingerprints(resolved: ResolvedRef) -> dict[str, str]:
-    """A fingerprint for each mode of one side; it holds neither paths nor times."""
-    return {mode: _index_fingerprint(index) for mode, index in resolved.indexes.items()}
-
-
-def _index_fingerprint(index: IndexDir) -> str:
-    """The checksums of the manifest where it vouches for the artifacts, else the files' own content."""
-    pieces = read_pieces(index)
-    vouched = _vouched_pieces(index, pieces) if pieces is not None else None
-    artifacts = [find_artifact(index, name, pieces) for name in _READ_BY_DIFF]
-    parts = [part for artifact in artifacts if artifact is not None for part in artifact.parts]
-    content = {"pieces": vouched, "parts": [_part_mark(part, vouched is not None) for part in parts]}
-    return sha1_hex(canonical_json(content))
-
-
-def _part_mark(part: Part, vouched: bool) -> list[Any]:
-    is_trusted = vouched and part.size > _ALWAYS_HASHED_BYTES
-    return [f"/{part.listed}", part.size, None if is_trusted else file_digest(part.path, part.place)]
+    """A fingerprint for each mode of one side, without paths and times: the checksums of the manifest where it vouches
+    for the artifacts, else the files' own content.
+    """
+    found = {}
+    for mode, index in resolved.indexes.items():
+        pieces = read_pieces(index)
+        vouched = _vouched_pieces(index, pieces) if pieces is not None else None
+        artifacts = [find_artifact(index, name, pieces) for name in _READ_BY_DIFF]
+        marks = []
+        for part in (part for artifact in artifacts if artifact is not None for part in artifact.parts):
+            is_trusted = vouched is not None and part.size > _ALWAYS_HASHED_BYTES
+            digest = None if is_trusted else file_digest(part.path, part.place)
+            marks.append([f"/{part.listed}", part.size, digest])
+        found[mode] = sha1_hex(canonical_json({"pieces": vouched, "parts": marks}))
+    return found
 
 
 def file_digest(path: Path, place: str) -> str:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Literal, NamedTuple, TypeGuard
 
 from driftline.codeindex._storage import CacheRoot, exists, is_directory, read_object
 from driftline.core import JsonObject, canonical_json, sha1_hex
@@ -117,22 +117,12 @@ class ResolvedRef:
         return sha1_hex(canonical_json(self.identity, integer_keys_first=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """Where the index of one mode lives, before anything was read from it."""
 
     root: Path
     place: str
     build_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _BuildState:
-    """What `build_state.json` says about a build."""
-
-    build_id: str | None = None
-    config_hash: str | None = None
-    tool_version: str | None = None
 
 
 def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> ResolvedRef:
@@ -147,13 +137,15 @@ def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> Res
     if ref.kind == "latest":
         targets = _latest_targets(cache, modes)
     elif ref.kind == "build":
-        targets = _build_targets(cache, ref.value, modes)
+        place = f"builds/{ref.value}"
+        targets = dict.fromkeys(modes, _target(cache, place, place, ref.value))
     else:
         targets, named = _snapshot_targets(cache, ref, modes)
     states = {mode: _build_state(target, required=ref.kind == "latest") for mode, target in targets.items()}
-    identity = {"type": ref.kind, **named, **_builds_of(targets, states)}
+    builds = {f"{name}ByMode": _by_mode(states, name) for name in ("buildId", "configHash", "toolVersion")}
+    identity = {"type": ref.kind, **named, **{name: by_mode for name, by_mode in builds.items() if by_mode}}
     indexes = {mode: _index_dir(ref, mode, target, cache) for mode, target in targets.items()}
-    return ResolvedRef(ref, identity, indexes, _present(states, "config_hash"))
+    return ResolvedRef(ref, identity, indexes, builds["configHashByMode"])
 
 
 def resolve_tree(tree_id: str, root: Path, cache: CacheRoot, modes: Sequence[str], label: str) -> ResolvedRef:
@@ -161,7 +153,7 @@ def resolve_tree(tree_id: str, root: Path, cache: CacheRoot, modes: Sequence[str
     ref = IndexRef("git", tree_id)
     target = _Target(root, ref.shown)
     state = _build_state(target, required=True)
-    config_hashes = dict.fromkeys(modes, state.config_hash or "")
+    config_hashes = dict.fromkeys(modes, str(state.get("configHash", "")))
     identity = {"type": "git", "treeId": tree_id, "configHashByMode": config_hashes}
     indexes = {mode: _index_dir(ref, mode, target, cache) for mode in modes}
     return ResolvedRef(ref, identity, indexes, config_hashes, label)
@@ -180,11 +172,10 @@ def check_compatible(before: ResolvedRef, after: ResolvedRef) -> None:
 def _resolve_path(ref: IndexRef, modes: Sequence[str]) -> ResolvedRef:
     root = Path(os.path.abspath(ref.value))
     target = _Target(root, ref.shown)
-    targets = dict.fromkeys(modes, target)
-    indexes = {mode: _index_dir(ref, mode, target, None) for mode in targets}
-    state = _build_state(target, required=False)
+    indexes = {mode: _index_dir(ref, mode, target, None) for mode in modes}
+    states = dict.fromkeys(modes, _build_state(target, required=False))
     identity = {"type": "path", "pathHash": sha1_hex(os.fsencode(root))}
-    return ResolvedRef(ref, identity, indexes, _present(dict.fromkeys(modes, state), "config_hash"))
+    return ResolvedRef(ref, identity, indexes, _by_mode(states, "configHash"))
 
 
 def _latest_targets(cache: CacheRoot, modes: Sequence[str]) -> dict[str, _Target]:
@@ -197,35 +188,24 @@ def _latest_targets(cache: CacheRoot, modes: Sequence[str]) -> dict[str, _Target
 
 
 def _latest_target(cache: CacheRoot, current: JsonObject, mode: str, build_id: str | None) -> _Target:
-    for member in ("buildRoots", "buildRootsByMode"):
-        roots = current.get(member)
-        if isinstance(roots, dict) and roots.get(mode):
-            return _current_target(cache, roots[mode], f"{member}.{mode} of builds/current.json", build_id)
-    if current.get("buildRoot"):
-        return _current_target(cache, current["buildRoot"], "buildRoot of builds/current.json", build_id)
+    """The root of a mode as written: a directory below the cache root, or the bare id of a build."""
+    roots = {f"{name}.{mode}": _member(current, name).get(mode) for name in ("buildRoots", "buildRootsByMode")}
+    name, root = next(((name, root) for name, root in roots.items() if root), ("buildRoot", current.get("buildRoot")))
+    place = f"{name} of builds/current.json"
+    if _matches(root, BUILD_ID) and not is_directory(cache.inside(root, place), place):
+        return _target(cache, f"builds/{root}", place, build_id or root)
+    if root:
+        return _target(cache, root, place, build_id)
     if build_id is None:
         raise IndexRefError(f"builds/current.json names no build for mode {mode}", code="NOT_FOUND")
     return _target(cache, f"builds/{build_id}", f"builds/{build_id}", build_id)
 
 
-def _current_target(cache: CacheRoot, root: object, place: str, build_id: str | None) -> _Target:
-    """A root as written: a directory below the cache root, or the bare id of a build."""
-    if _matches(root, BUILD_ID) and not is_directory(cache.inside(root, place), place):
-        return _target(cache, f"builds/{root}", place, build_id or root)
-    return _target(cache, root, place, build_id)
-
-
-def _build_targets(cache: CacheRoot, build_id: str, modes: Sequence[str]) -> dict[str, _Target]:
-    place = f"builds/{build_id}"
-    return dict.fromkeys(modes, _target(cache, place, place, build_id))
-
-
 def _snapshot_targets(
     cache: CacheRoot, ref: IndexRef, modes: Sequence[str]
 ) -> tuple[dict[str, _Target], dict[str, str]]:
-    manifest = read_object(
-        cache.inside("snapshots/manifest.json", "snapshots/manifest.json"), "snapshots/manifest.json"
-    )
+    listing = "snapshots/manifest.json"
+    manifest = read_object(cache.inside(listing, listing), listing)
     snapshot_id = ref.value if ref.kind == "snapshot" else _tagged_snapshot(manifest, ref.value)
     entry = _snapshot_entry(manifest, snapshot_id)
     folder = f"snapshots/{snapshot_id}"
@@ -236,7 +216,11 @@ def _snapshot_targets(
         frozen = f"{folder}/frozen"
         return dict.fromkeys(modes, _target(cache, frozen, frozen)), named
     roots = _member(_member(snapshot, "pointer"), "buildRootsByMode")
-    return {mode: _pointed(cache, roots, mode, place) for mode in modes}, named
+    for mode in modes:
+        if not roots.get(mode):
+            raise IndexRefError(f"{place} points to no build for mode {mode}", code="NOT_FOUND")
+    pointed = {mode: _target(cache, roots[mode], f"pointer.buildRootsByMode.{mode} of {place}") for mode in modes}
+    return pointed, named
 
 
 def _snapshot_entry(manifest: JsonObject, snapshot_id: str) -> JsonObject:
@@ -269,12 +253,6 @@ def _is_frozen(cache: CacheRoot, folder: str, entry: JsonObject, snapshot: JsonO
     return any(stated) if stated else is_directory(cache.inside(f"{folder}/frozen", f"{folder}/frozen"), folder)
 
 
-def _pointed(cache: CacheRoot, roots: JsonObject, mode: str, place: str) -> _Target:
-    if not roots.get(mode):
-        raise IndexRefError(f"{place} points to no build for mode {mode}", code="NOT_FOUND")
-    return _target(cache, roots[mode], f"pointer.buildRootsByMode.{mode} of {place}")
-
-
 def _target(cache: CacheRoot, relative: object, place: str, build_id: str | None = None) -> _Target:
     if not isinstance(relative, str):
         raise IndexRefError(f"{place} is not a directory name")
@@ -289,38 +267,25 @@ def _index_dir(ref: IndexRef, mode: str, target: _Target, cache: CacheRoot | Non
     return IndexDir(path, f"{ref.shown}: {name}", cache)
 
 
-def _build_state(target: _Target, *, required: bool) -> _BuildState:
+def _build_state(target: _Target, *, required: bool) -> JsonObject:
+    """What `build_state.json` says about a build."""
     path, place = target.root / "build_state.json", f"{target.place}: build_state.json"
-    if not required and not exists(path, place):
-        return _BuildState()
-    state = read_object(path, place)
-    tool = state.get("tool")
-    version = tool.get("version") if isinstance(tool, dict) else None
-    return _BuildState(_text(state.get("buildId")), _text(state.get("configHash")), _text(version))
-
-
-def _builds_of(targets: dict[str, _Target], states: dict[str, _BuildState]) -> dict[str, dict[str, str]]:
-    build_ids = {mode: state.build_id or targets[mode].build_id for mode, state in states.items()}
-    members = {
-        "buildIdByMode": {mode: build_id for mode, build_id in build_ids.items() if build_id},
-        "configHashByMode": _present(states, "config_hash"),
-        "toolVersionByMode": _present(states, "tool_version"),
+    state = read_object(path, place) if required or exists(path, place) else {}
+    told = {
+        "buildId": state.get("buildId"),
+        "configHash": state.get("configHash"),
+        "toolVersion": _member(state, "tool").get("version"),
     }
-    return {name: by_mode for name, by_mode in members.items() if by_mode}
+    return {"buildId": target.build_id} | {name: text for name, text in told.items() if isinstance(text, str) and text}
 
 
-def _present(states: dict[str, _BuildState], attribute: str) -> dict[str, str]:
-    values = {mode: getattr(state, attribute) for mode, state in states.items()}
-    return {mode: value for mode, value in values.items() if value}
+def _by_mode(states: dict[str, JsonObject], name: str) -> dict[str, str]:
+    return {mode: state[name] for mode, state in states.items() if state.get(name)}
 
 
 def _member(record: JsonObject, name: str) -> JsonObject:
     value = record.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _matches(value: object, pattern: re.Pattern[str]) -> TypeGuard[str]:

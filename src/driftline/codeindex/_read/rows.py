@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -32,53 +32,53 @@ class Probe(msgspec.Struct, gc=False):
     fileId: object = None  # noqa: N815 - named as in the artifact
 
 
-class Selector(Protocol):
-    """Selects rows: `choose` returns a row's key, or None to leave the row unparsed."""
-
-    def choose(self, probe: Probe) -> Any:
-        """The key of a wanted row."""
+# Returns the key of a wanted row, or None to leave the row unparsed.
+_Choose = Callable[[Probe], Any]
 
 
-class EveryRow:
-    """Selects all rows."""
-
-    def choose(self, probe: Probe) -> Any:
-        """A key for every row."""
-        return True
+def every_row(_probe: Probe) -> bool:
+    """Chooses all rows."""
+    return True
 
 
 def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row]:
     """Every row of an artifact."""
-    for _, row in selected_rows(artifact, EveryRow(), tracker):
+    for _, row in selected_rows(artifact, every_row, tracker):
         yield row
 
 
-def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | None = None) -> Iterator[_Found]:
+def selected_rows(artifact: Artifact, choose: _Choose, tracker: Tracker | None = None) -> Iterator[_Found]:
     """The wanted rows of an artifact with their keys, shard after shard."""
     for part in artifact.parts:
-        yield from rows_between(part, 0, None, selector, tracker)
+        yield from rows_between(part, 0, None, choose, tracker)
 
 
 def rows_between(
-    part: Part, start: int, end: int | None, selector: Selector, tracker: Tracker | None = None
+    part: Part, start: int, end: int | None, choose: _Choose, tracker: Tracker | None = None
 ) -> Iterator[_Found]:
     """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
     watch = tracker or no_progress()
     with _opened(part) as stream:
         if part.form == "lines":
-            yield from _from_lines(part, stream, selector.choose, watch, start, end)
-        elif part.form == "array":
-            yield from _from_array(part, stream, selector.choose, watch)
-        else:
-            yield from _from_columns(part, stream, selector.choose, watch)
+            yield from _from_lines(part, stream, choose, watch, start, end)
+            return
+        data = stream.read()
+        watch.advance(len(data))
+        if part.form == "array":
+            yield from _from_texts(_raw_items(data, part.place), choose, part.place, "element", 0)
+            return
+        table = _ColumnTable(parse_json(data, part.place), part.place)
+        for number in range(table.length):
+            key = choose(Probe(**{name: table.value(name, number) for name in Probe.__struct_fields__}))
+            if key is not None:
+                yield key, table.row(number)
 
 
-_Choose = Callable[[Probe], Any]
 _Found = tuple[Any, Row]  # what the selector made of a row, and the row
 _Text = bytes | msgspec.Raw
 
 _probe = msgspec.json.Decoder(Probe).decode
-_raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _from_lines(
@@ -108,14 +108,14 @@ def _line_blocks(stream: BinaryIO, start: int, end: int | None) -> Iterator[list
         position += sum(map(len, block))
 
 
-def _from_array(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[_Found]:
-    data = stream.read()
-    tracker.advance(len(data))
+def _raw_items(data: bytes, place: str) -> Iterable[_Text]:
     try:
-        items: Iterable[_Text] = _raw_items(data)
+        return _decode_items(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        items = _array_leniently(data, part.place)
-    yield from _from_texts(items, choose, part.place, "element", 0)
+        items = parse_json(data, place)
+        if not isinstance(items, list):
+            raise IndexRefError(f"{place} is not a JSON array") from None
+        return (json.dumps(item).encode() for item in items)
 
 
 def _from_texts(texts: Iterable[_Text], choose: _Choose, place: str, unit: str, before: int) -> Iterator[_Found]:
@@ -125,20 +125,11 @@ def _from_texts(texts: Iterable[_Text], choose: _Choose, place: str, unit: str, 
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if not bytes(text).strip():
                 continue
-            probe = _probe_leniently(text, f"{place} {unit} {number}")
+            row = _parse_row(text, f"{place} {unit} {number}")
+            probe = Probe(row.get("id"), row.get("file"), row.get("fileId"))
         key = choose(probe)
         if key is not None:
             yield key, _parse_row(text, f"{place} {unit} {number}")
-
-
-def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[_Found]:
-    data = stream.read()
-    tracker.advance(len(data))
-    table = _ColumnTable(parse_json(data, part.place), part.place)
-    for number in range(table.length):
-        key = choose(Probe(**{name: table.value(name, number) for name in Probe.__struct_fields__}))
-        if key is not None:
-            yield key, table.row(number)
 
 
 class _ColumnTable:
@@ -196,15 +187,3 @@ def _parse_row(text: _Text, place: str) -> Row:
     if not isinstance(row, dict):
         raise IndexRefError(f"{place} is not a JSON object")
     return row
-
-
-def _probe_leniently(text: _Text, place: str) -> Probe:
-    row = _parse_row(text, place)
-    return Probe(row.get("id"), row.get("file"), row.get("fileId"))
-
-
-def _array_leniently(data: bytes, place: str) -> Iterable[bytes]:
-    items = parse_json(data, place)
-    if not isinstance(items, list):
-        raise IndexRefError(f"{place} is not a JSON array")
-    return (json.dumps(item).encode() for item in items)

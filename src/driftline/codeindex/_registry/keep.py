@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -85,7 +86,9 @@ def compute(
         stored = _reusable(registry, request, marks)
         if stored is not None:
             return KeptDiff(stored, persisted=True, reused=True)
-        registry.save(result, marks, _leak_check(request, cache))
+        indexes = [index.path for side in (request.before, request.after) for index in side.indexes.values()]
+        places = [cache.path, *indexes, *([request.repository] if request.repository else [])]
+        registry.save(result, marks, LeakCheck(places))
     return KeptDiff(result, persisted=True)
 
 
@@ -95,21 +98,12 @@ def _reusable(registry: Registry, request: DiffRequest, marks: dict[str, dict[st
     stored = registry.find(diff_id(inputs), inputs)
     if stored is None or stored.summary["truncated"] or stored.inputs.get("fingerprints") != marks:
         return None
-    return cut(_labelled(stored, request), request.options.max_events)
-
-
-def _labelled(stored: IndexDiff, request: DiffRequest) -> IndexDiff:
-    """A stored diff under the names that were used this time: two tags may be one tree."""
+    # Under the names that were used this time: two tags may be one tree.
     labels = {"from": request.before.label, "to": request.after.label}
     sides = {side: {**stored.summary[side], "label": label} for side, label in labels.items() if label is not None}
     summary, index = stored.summary | sides, request.after.indexes.get("code")
-    return replace(stored, summary=summary, repository=request.repository, after_index=index)
-
-
-def _leak_check(request: DiffRequest, cache: CacheRoot) -> LeakCheck:
-    sides = (request.before, request.after)
-    indexes = [index.path for side in sides for index in side.indexes.values()]
-    return LeakCheck([cache.path, *indexes, *([request.repository] if request.repository else [])])
+    labelled = replace(stored, summary=summary, repository=request.repository, after_index=index)
+    return cut(labelled, request.options.max_events)
 
 
 # Old diffs, and what killed processes left behind.
@@ -148,11 +142,12 @@ def prune(
     """
     newest = whole_number(max_diffs, "max-diffs", minimum=0)
     builds = whole_number(max_builds, "max-builds", minimum=0)
-    oldest = (now or datetime.now(UTC)) - _days(whole_number(retain_days, "retain-days", minimum=0))
-    if dry_run:
-        return _plan(registry, newest, oldest, builds, dry_run=True)
-    with registry.locked(wait_ms):
-        plan = _plan(registry, newest, oldest, builds, dry_run=False)
+    days = min(whole_number(retain_days, "retain-days", minimum=0), 365_000)
+    oldest = (now or datetime.now(UTC)) - timedelta(days=days)
+    with nullcontext() if dry_run else registry.locked(wait_ms):
+        plan = _plan(registry, newest, oldest, builds, dry_run=dry_run)
+        if dry_run:
+            return plan
         manifest = registry.manifest()
         for diff_id in plan.removed:
             del manifest["diffs"][diff_id]
@@ -169,7 +164,9 @@ def prune(
 def _plan(registry: Registry, newest: int, oldest: datetime, builds: int, *, dry_run: bool) -> Pruned:
     listed = registry.entries()
     entries = [entry for entry in listed if not entry.get("foreign")]
-    present = set(_leftovers(registry))
+    # Directories of diffs, listed or not, and temporary files; other files belong to other tools.
+    names = names_in(registry.cache.inside("diffs", "diffs"), "diffs")
+    present = {name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))}
     stays = [
         entry["diffId"] in present and (rank < newest or _created_at(entry["createdAt"]) > oldest)
         for rank, entry in enumerate(entries)
@@ -200,12 +197,6 @@ def _is_written(folder: Path) -> bool:
         return True
 
 
-def _leftovers(registry: Registry) -> list[str]:
-    """Directories of diffs, listed or not, and temporary files; other files belong to other tools."""
-    names = names_in(registry.cache.inside("diffs", "diffs"), "diffs")
-    return [name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))]
-
-
 def _remove(registry: Registry, folder: str, name: str) -> None:
     path = Path(registry.cache.inside(folder, folder)) / name
     try:
@@ -215,10 +206,6 @@ def _remove(registry: Registry, folder: str, name: str) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise explain(error, f"{folder}/{name}") from None
-
-
-def _days(days: int) -> timedelta:
-    return timedelta(days=min(days, 365_000))
 
 
 def _created_at(created_at: str) -> datetime:
@@ -288,8 +275,7 @@ class IndexDiffJob:
 
     def run(self) -> KeptDiff:
         """Resolve, compute on this machine and keep."""
-        request, cache = self.prepare()
-        return self.shown(compute(request, cache, self.keeping))
+        return self.shown(compute(*self.prepare(), self.keeping))
 
     def shown(self, kept: KeptDiff) -> KeptDiff:
         """What was asked for: the diff below the paths."""
@@ -299,28 +285,23 @@ class IndexDiffJob:
 def name_repositories(jobs: Sequence[IndexDiffJob]) -> list[IndexDiffJob]:
     """Jobs with names for their repositories: the shortest end of the path that is unique."""
     roots = [Path(os.path.abspath(job.cache_root)).parts[1:] if job.cache_root else (".",) for job in jobs]
-    return [replace(job, repository=_shortest_name(parts, roots)) for job, parts in zip(jobs, roots, strict=True)]
-
-
-def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:
-    for length in range(1, len(parts) + 1):
-        if all(other == parts or other[-length:] != parts[-length:] for other in others):
-            return "/".join(parts[-length:])
-    return "/".join(parts) or "."
+    named = []
+    for job, parts in zip(jobs, roots, strict=True):
+        ends = (parts[-length:] for length in range(1, len(parts) + 1))
+        others = [other for other in roots if other != parts]
+        unique = (end for end in ends if all(other[-len(end) :] != end for other in others))
+        named.append(replace(job, repository="/".join(next(unique, parts)) or "."))
+    return named
 
 
 def choose_engine(request: DiffRequest, engine: str, master: str | None) -> EngineChoice:
     """The engine for a request and the reason for it."""
-    return choose_by_size("index", engine, sizes=lambda: _chunk_bytes(request), master=master)
-
-
-def _chunk_bytes(request: DiffRequest) -> list[int | None]:
-    """Bytes of chunk rows of every index, as stored; None for one that the diff itself will refuse."""
     indexes = [index for side in (request.before, request.after) for index in side.indexes.values()]
-    return [_chunk_bytes_of(index) for index in indexes]
+    return choose_by_size("index", engine, sizes=lambda: list(map(_chunk_bytes, indexes)), master=master)
 
 
-def _chunk_bytes_of(index: IndexDir) -> int | None:
+def _chunk_bytes(index: IndexDir) -> int | None:
+    """Bytes of the chunk rows of an index, as stored; None for one that the diff itself will refuse."""
     try:
         return stored_bytes(index, CHUNK_META, read_pieces(index))
     except DriftlineError:
@@ -358,13 +339,6 @@ def run_job(job: IndexDiffJob, *, with_events: bool = False) -> JsonObject:
         # Its own message names an absolute path.
         reason = error.strerror or type(error).__name__
         return {"ok": False, "repository": job.repository, "code": "INVALID_REQUEST", "message": reason}
-    return {
-        "ok": True,
-        "repository": job.repository,
-        "diffId": kept.result.diff_id,
-        "changed": kept.result.has_changes,
-        "persisted": kept.persisted,
-        "reused": kept.reused,
-        "summary": kept.result.summary,
-        **events,
-    }
+    result, how = kept.result, {"persisted": kept.persisted, "reused": kept.reused}
+    facts = {"ok": True, "repository": job.repository, "diffId": result.diff_id, "changed": result.has_changes}
+    return {**facts, **how, "summary": result.summary, **events}

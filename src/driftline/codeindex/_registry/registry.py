@@ -12,11 +12,10 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -31,6 +30,7 @@ from driftline.codeindex._storage import (
     exists,
     explain,
     index_lock,
+    member,
     names_in,
     parse_json,
     read_bytes,
@@ -71,11 +71,6 @@ class StoredEvents:
         except OSError as error:
             raise explain(error, self.place) from None
 
-    def digest(self) -> str:
-        """The digest of the file."""
-        regular_size(self.path, self.place)
-        return file_digest(self.path, self.place)
-
 
 class Registry:
     """The persisted diffs of one cache root."""
@@ -100,7 +95,9 @@ class Registry:
         if content.get("version", 1) != 1:
             raise IndexRefError(f"{_MANIFEST} has version {content['version']!r}: a newer driftline is needed")
         if complaint_about("diffs_manifest", content) is not None:
-            content = {**self._rebuilt(), "diffs": _only_objects(content.get("diffs"))}
+            diffs = content.get("diffs")
+            listed = diffs.items() if isinstance(diffs, dict) else ()
+            content = {**self._rebuilt(), "diffs": {key: entry for key, entry in listed if isinstance(entry, dict)}}
         return content | {"diffs": {_id_of(key, entry): entry for key, entry in content["diffs"].items()}}
 
     def _rebuilt(self) -> JsonObject:
@@ -116,18 +113,16 @@ class Registry:
 
     def entries(self, modes: Iterable[str] = ()) -> list[JsonObject]:
         """Listed diffs, newest first, then by id; with `modes`, only diffs that have all of them."""
+        found = []
+        for key, entry in self.manifest()["diffs"].items():
+            # One of driftline as it is, or made again; one of another tool as far as it is known.
+            own = entry if _is_own(entry) else self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
+            found.append(own or _foreign_entry(key, entry))
         wanted = set(modes)
-        listed = [self._listed(key, entry) for key, entry in self.manifest()["diffs"].items()]
-        found = [entry for entry in listed if wanted <= set(entry["modes"])]
-        found.sort(key=lambda entry: str(entry["diffId"]))
-        return sorted(found, key=lambda entry: str(entry["createdAt"]), reverse=True)
-
-    def _listed(self, key: str, entry: JsonObject) -> JsonObject:
-        """An entry as it is listed: one of driftline as it is, or made again; one of another tool as far as known."""
-        if _is_own(entry):
-            return entry
-        own = self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
-        return own or _foreign_entry(key, entry)
+        ordered = sorted(
+            (entry for entry in found if wanted <= set(entry["modes"])), key=lambda entry: str(entry["diffId"])
+        )
+        return sorted(ordered, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
     def load(self, diff_id: str) -> IndexDiff:
         """A persisted diff by its id, complete or not at all."""
@@ -136,7 +131,7 @@ class Registry:
         entry = self.manifest()["diffs"].get(diff_id)
         if entry is None:
             raise IndexRefError(f"no diff {diff_id} in the registry", code="NOT_FOUND")
-        if not _is_own(entry) and self._entry_of_folder(diff_id) is None and _names_itself(entry):
+        if not _is_own(entry) and self._entry_of_folder(diff_id) is None and isinstance(entry.get("id"), str):
             raise IndexRefError(f"{diff_id} was written by another tool, which shares this registry: show it with that")
         return self._load_whole(diff_id)
 
@@ -144,11 +139,15 @@ class Registry:
         """A diff whose files belong together; what is cut short, emptied or edited is refused."""
         inputs = self._read(name, "inputs", "diff_inputs")
         summary = self._read(name, "summary", "diff_summary")
-        events = self._events(name, event_contract(inputs["kind"]))
-        if _id_of_inputs(inputs) != name or summary["diffId"] != name or summary["createdAt"] != inputs["createdAt"]:
+        place = f"diffs/{name}/events.jsonl"
+        events = StoredEvents(self.cache.inside(place, place), place, event_contract(inputs["kind"]))
+        regular_size(events.path, place)
+        known = diff_id({member: inputs[member] for member in CANONICAL_KEYS})
+        if known != name or summary["diffId"] != name or summary["createdAt"] != inputs["createdAt"]:
             raise IndexRefError(f"diffs/{name} holds another diff: compute it again")
         if "content" in inputs:
-            whole = inputs["content"] == {"summary": _content_digest(summary), "events": events.digest()}
+            digest = file_digest(events.path, place)
+            whole = inputs["content"] == {"summary": _content_digest(summary), "events": digest}
         else:
             # Written by an earlier version, which did not keep digests.
             whole = summary["truncated"] or sum(1 for _ in events) == summary["totalEvents"]
@@ -159,8 +158,16 @@ class Registry:
     def find(self, diff_id: str, inputs: JsonObject) -> IndexDiff | None:
         """The stored diff of these inputs, None where there is none or it is damaged; a collision is an error."""
         place = f"diffs/{diff_id}/inputs.json"
-        if exists(self.cache.inside(place, place), place):
-            self._refuse_collision(place, inputs)
+        path = self.cache.inside(place, place)
+        try:
+            stored = read_object(path, place) if exists(path, place) else inputs
+        except IndexRefError:
+            stored = inputs  # damaged
+        if stable_text({name: stored[name] for name in CANONICAL_KEYS if name in stored}) != stable_text(inputs):
+            raise StorageError(
+                f"diffId collision: {place} belongs to another diff; delete the diffs directory of the cache",
+                code="INTERNAL",
+            )
         try:
             return self.load(diff_id)
         except IndexRefError:
@@ -169,44 +176,40 @@ class Registry:
 
     def save(self, result: IndexDiff, fingerprints: dict[str, dict[str, str]], leaks: LeakCheck) -> None:
         """Persist a diff; the caller holds the lock."""
-        events = self._checked_events(result, leaks)
-        content = {"summary": _content_digest(result.summary), "events": events}
+        contract, digest = event_contract(result.inputs["kind"]), xxhash.xxh3_128()
+        for event in result.events:
+            check(contract, event, "an event")
+            leaks.refuse(event, "an event: ", is_event=True)
+            digest.update(event_line(event))
+        content = {"summary": _content_digest(result.summary), "events": digest.hexdigest()}
         extra = {"createdAt": result.summary["createdAt"], "fingerprints": fingerprints, "content": content}
         inputs = {**result.inputs, **extra}
         entry = manifest_entry(result)
         for contract, record in (("diff_inputs", inputs), ("diff_summary", result.summary), ("manifest_entry", entry)):
             check(contract, record, contract)
             leaks.refuse(record, contract)
-        self._forget([result.diff_id])
+        manifest = self.manifest()
+        if manifest["diffs"].pop(result.diff_id, None):
+            self.write_manifest(manifest)
         folder = f"diffs/{result.diff_id}"
-        self._make_folder(folder)
-        self._write(f"{folder}/inputs.json", _pretty(inputs))
-        self._write(f"{folder}/summary.json", _pretty(result.summary))
+        path = self.cache.inside(folder, folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise explain(error, folder) from None
+        self._write(f"{folder}/inputs.json", inputs)
+        self._write(f"{folder}/summary.json", result.summary)
         self._stream(f"{folder}/events.jsonl", map(event_line, result.events))
         manifest = self.manifest()
         manifest["diffs"][result.diff_id] = entry
         self.write_manifest(manifest)
 
-    def _checked_events(self, result: IndexDiff, leaks: LeakCheck) -> str:
-        contract = event_contract(result.inputs["kind"])
-        digest = xxhash.xxh3_128()
-        for event in result.events:
-            check(contract, event, "an event")
-            leaks.refuse(event, "an event: ", is_event=True)
-            digest.update(event_line(event))
-        return digest.hexdigest()
-
     def write_manifest(self, manifest: JsonObject) -> None:
         """Replace the manifest; the caller holds the lock."""
         content = {**manifest, "updatedAt": timestamp()}
         check("diffs_manifest", content, _MANIFEST)
-        self._write(_MANIFEST, _pretty(content))
-
-    def _forget(self, diff_ids: Sequence[str]) -> None:
-        manifest = self.manifest()
-        known = [diff_id for diff_id in diff_ids if manifest["diffs"].pop(diff_id, None)]
-        if known:
-            self.write_manifest(manifest)
+        self._write(_MANIFEST, content)
 
     def _read(self, diff_id: str, name: str, contract: str) -> JsonObject:
         place = f"diffs/{diff_id}/{name}.json"
@@ -214,48 +217,14 @@ class Registry:
         check(contract, content, place)
         return content
 
-    def _events(self, name: str, contract: str) -> StoredEvents:
-        place = f"diffs/{name}/events.jsonl"
-        path = self.cache.inside(place, place)
-        regular_size(path, place)
-        return StoredEvents(path, place, contract)
-
-    def _refuse_collision(self, place: str, inputs: JsonObject) -> None:
-        try:
-            stored = read_object(self.cache.inside(place, place), place)
-        except IndexRefError:
-            return
-        known = {name: stored[name] for name in CANONICAL_KEYS if name in stored}
-        if stable_text(known) != stable_text(inputs):
-            raise StorageError(
-                f"diffId collision: {place} belongs to another diff; delete the diffs directory of the cache",
-                code="INTERNAL",
-            )
-
-    def _make_folder(self, folder: str) -> None:
-        path = self.cache.inside(folder, folder)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            sync_directory(path.parent)
-        except OSError as error:
-            raise explain(error, folder) from None
-
-    def _write(self, place: str, data: bytes) -> None:
-        self._stream(place, [data])
+    def _write(self, place: str, record: JsonObject) -> None:
+        self._stream(place, [json.dumps(record, indent=2).encode() + b"\n"])
 
     def _stream(self, place: str, blocks: Iterable[bytes]) -> None:
         path = self.cache.inside(place, place)
         with _naming(path, place), atomic_write(path) as out:
-            _write_all(out.write, blocks)
-
-
-def _write_all(write: Callable[[bytes], Any], blocks: Iterable[bytes]) -> None:
-    for block in blocks:
-        write(block)
-
-
-def _pretty(value: JsonObject) -> bytes:
-    return json.dumps(value, indent=2).encode() + b"\n"
+            for block in blocks:
+                out.write(block)
 
 
 def manifest_entry(result: IndexDiff) -> JsonObject:
@@ -292,35 +261,15 @@ def _id_of(key: str, entry: JsonObject) -> str:
     return own if isinstance(own, str) and DIFF_ID.fullmatch(own) else key
 
 
-def _names_itself(entry: JsonObject) -> bool:
-    return isinstance(entry.get("id"), str)
-
-
-def _only_objects(diffs: object) -> JsonObject:
-    return {key: entry for key, entry in diffs.items() if isinstance(entry, dict)} if isinstance(diffs, dict) else {}
-
-
-def _id_of_inputs(inputs: JsonObject) -> str:
-    return diff_id({name: inputs[name] for name in CANONICAL_KEYS})
-
-
 def _foreign_entry(key: str, entry: JsonObject) -> JsonObject:
     """What is known of a diff that another tool keeps in the same registry."""
     modes = entry.get("modes")
-    return {
-        "diffId": key,
-        "createdAt": str(entry.get("createdAt") or ""),
-        "modes": [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else [],
-        "from": _ref_of(entry.get("from")),
-        "to": _ref_of(entry.get("to")),
-        "summary": None,
-        "foreign": True,
-    }
-
-
-def _ref_of(side: object) -> str:
-    ref = side.get("ref") if isinstance(side, dict) else side
-    return ref if isinstance(ref, str) else ""
+    listed = [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
+    known = {"diffId": key, "createdAt": str(entry.get("createdAt") or ""), "modes": listed}
+    for side in ("from", "to"):
+        ref = member(entry.get(side), "ref") if isinstance(entry.get(side), dict) else entry.get(side)
+        known[side] = ref if isinstance(ref, str) else ""
+    return {**known, "summary": None, "foreign": True}
 
 
 @contextmanager
