@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from driftline.changesets._format.database import (
 )
 from driftline.changesets._format.encoding import folded, quoted
 from driftline.changesets._format.show import sql_literal, text_lines
-from driftline.changesets._make.databases import DatabaseDiff, diff, opened_sides
+from driftline.changesets._make.databases import diff, opened_sides
 from driftline.changesets._make.schema_plan import Schema, SchemaObject, plan_schema
 from driftline.changesets._make.script import PRAGMAS
 from driftline.changesets._make.table_diff import TablePair, stored_rows
@@ -127,9 +126,13 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
             found = diff(copies[0], copies[2], allow_incomplete=True)
             if found.problems:
                 return Merge(problems=[f"{problem.table}: {problem.text}" for problem in found.problems])
-            conflicts = _apply_to(found, copies[1], {name: v[2] for name, v in pragmas.items() if v[2] != v[0]})
+            applied = apply(found.changes, copies[1], "omit", as_recorded=True, ignore_noop=True, foreign_keys=True)
+            with connect(copies[1], write=True) as connection, explained(copies[1]):
+                for name, (before, _, new) in pragmas.items():
+                    if new != before:
+                        connection.execute(f"PRAGMA {name} = {new}")
             replace_file(copies[1], ours)
-            return Merge(conflicts=conflicts)
+            return Merge([conflict for conflict, _ in applied.conflicts])
         except DriftlineError as error:
             return Merge(problems=[error.message])
 
@@ -140,17 +143,9 @@ def _copied(path: str, copy: str) -> str:
     return copy
 
 
-def _apply_to(found: DatabaseDiff, path: str, pragmas: Mapping[str, int]) -> list[Conflict]:
-    applied = apply(found.changes, path, "omit", as_recorded=True, ignore_noop=True, foreign_keys=True)
-    with connect(path, write=True) as connection, explained(path):
-        for name, value in pragmas.items():
-            connection.execute(f"PRAGMA {name} = {value}")
-    return [conflict for conflict, _ in applied.conflicts]
-
-
 def _pragma(path: str, name: str) -> int:
     with connect(path) as connection, explained(path):
-        return int(next(chain.from_iterable(connection.execute(f"PRAGMA {name}"))))
+        return int(connection.pragma(name))
 
 
 # Definitions: each side changes to the schema that has what either side changed; then rows compare as ever.

@@ -322,7 +322,11 @@ def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) ->
     for op, key, values in change.steps():
         if op == "UPDATE" and not values:
             continue
-        columns = [ColumnDelta(name, _delta_value(change.table, name, value)) for name, value in values.items()]
+        for name, value in values.items():
+            if isinstance(value, bytes):
+                where = f'table {change.table.name}, column "{name}"'
+                raise cdc_error("invalid_value", f"{where}: row deltas hold no blobs")
+        columns = [ColumnDelta(name, value) for name, value in values.items()]
         yield RowDelta.make(
             op=op,
             table=change.table.name,
@@ -331,12 +335,6 @@ def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) ->
             columns=columns,
             hlc=next(moments) or 0,
         )
-
-
-def _delta_value(table: Table, name: str, value: Field) -> Any:
-    if isinstance(value, bytes):
-        raise cdc_error("invalid_value", f'table {table.name}, column "{name}": row deltas hold no blobs')
-    return value
 
 
 def _row(table: Table, image: Image | None) -> Row | None:
@@ -521,21 +519,19 @@ def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Ite
             elif not table.is_about(event):
                 facts.others[event.table] += 1
             elif event.kind == "truncate":
-                with AtLine(offset, "byte"):
-                    _note_truncate(table, facts)
+                facts.truncated += 1
+                if not table.skip_truncate:
+                    with AtLine(offset, "byte"):
+                        raise cdc_error(
+                            "truncate",
+                            f"table {table.name} was truncated, and no row says so: "
+                            'on_truncate = "skip" passes over it',
+                        )
             else:
                 facts.namespaces.setdefault(event.namespace)
                 for image in (event.new, event.old):
                     facts.columns.update(dict.fromkeys(image or ()))
                 yield offset, event
-
-
-def _note_truncate(table: CdcTable, facts: PieceFacts) -> None:
-    if not table.skip_truncate:
-        raise cdc_error(
-            "truncate", f'table {table.name} was truncated, and no row says so: on_truncate = "skip" passes over it'
-        )
-    facts.truncated += 1
 
 
 def _with_columns(event: CdcEvent, table: CdcTable) -> CdcEvent:

@@ -340,9 +340,9 @@ def database_from_sql(text: str) -> apsw.Connection:
     return connection
 
 
-def table_from_database(database: Database, name: str, *, schema: str = "main") -> Table:
+def table_from_database(database: Database, name: str) -> Table:
     """A table of a database, with its declared types, key and generated columns."""
-    for table in tables_from_database(database, schema=schema):
+    for table in tables_from_database(database):
         if folded(table.name) == folded(name):
             return table
     raise ChangesetError(f'the database has no table "{name}"', code="unknown_table")
@@ -351,12 +351,11 @@ def table_from_database(database: Database, name: str, *, schema: str = "main") 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:
     """All tables that changes can be about, in the order of their creation."""
     with connect(database) as connection, explained("the database"):
-        return [stored.table for stored in stored_tables(connection, schema=schema).values() if _is_usable(stored)]
-
-
-def _is_usable(stored: StoredTable) -> bool:
-    is_told = not stored.is_internal or stored.name == STAT1
-    return is_told and stored.kind != "virtual" and not stored.hides_rowid
+        return [
+            stored.table
+            for stored in stored_tables(connection, schema=schema).values()
+            if (not stored.is_internal or stored.name == STAT1) and stored.kind != "virtual" and not stored.hides_rowid
+        ]
 
 
 def stored_tables(
@@ -378,10 +377,19 @@ def stored_tables(
 def _read_table(
     connection: apsw.Connection, schema: str, name: str, kind: str, text: str, without_rowid: int, strict: int
 ) -> StoredTable:
-    rows = _column_rows(connection, schema, name, kind, text)
+    rows: list[tuple[Any, ...]] = []
+    if kind != "virtual" or module_of(text) in modules(connection):  # else it can be named, not described
+        query = "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid"
+        rows = connection.execute(query, (name, schema)).fetchall()
     stored = [row for row in rows if row[4] not in _HIDDEN_GENERATED]
     keys = [column for _, column in sorted((place, column) for column, _, _, place, _ in stored if place)]
-    collations = {} if kind == "virtual" else _key_collations(connection, schema, name)
+    # The collations of the primary key's index; a column that is named twice counts once.
+    query = (
+        "SELECT x.name, x.coll FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
+        "WHERE i.origin = 'pk' AND x.key ORDER BY x.seqno DESC"
+    )
+    indexed: list[tuple[Any, ...]] = [] if kind == "virtual" else connection.execute(query, (name, schema)).fetchall()
+    collations = {folded(column): collation for column, collation in indexed}
     return StoredTable(
         name,
         kind,
@@ -396,14 +404,6 @@ def _read_table(
     )
 
 
-def _column_rows(connection: apsw.Connection, schema: str, name: str, kind: str, text: str) -> list[tuple[Any, ...]]:
-    if kind == "virtual" and module_of(text) not in modules(connection):
-        return []  # it can be named, not described
-    return connection.execute(
-        "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid", (name, schema)
-    ).fetchall()
-
-
 def module_of(text: str) -> str:
     """The module of a CREATE VIRTUAL TABLE statement, in small letters."""
     found = scan(text)
@@ -415,18 +415,18 @@ def modules(connection: apsw.Connection) -> set[str]:
     return {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
 
 
-def _column(name: str, declared: str, default: str | None, strict: bool) -> Column:
+def _column(name: str, declared: str, text: str | None, strict: bool) -> Column:
+    """A column with its default; what only a running INSERT knows (CURRENT_TIMESTAMP, random()) is `UNDEFINED`."""
     affinity = affinity_of(declared, strict=strict)
-    return Column(name, declared, affinity, apply_affinity(_default_value(default), affinity))
-
-
-def _key_collations(connection: apsw.Connection, schema: str, name: str) -> dict[str, str]:
-    """The collations of the primary key's index by folded column; a column that is named twice counts once."""
-    query = (
-        "SELECT x.name, x.coll FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
-        "WHERE i.origin = 'pk' AND x.key ORDER BY x.seqno DESC"
-    )
-    return {folded(column): collation for column, collation in connection.execute(query, (name, schema))}
+    if text is None:
+        return Column(name, declared, affinity)
+    connection = apsw.Connection(":memory:")
+    connection.authorizer = lambda action, *_: apsw.SQLITE_OK if action == apsw.SQLITE_SELECT else apsw.SQLITE_DENY
+    try:
+        default: Field = next(connection.execute(f"SELECT {text}"))[0]
+    except apsw.Error:
+        default = UNDEFINED
+    return Column(name, declared, affinity, apply_affinity(default, affinity))
 
 
 def unique_columns(connection: apsw.Connection, schema: str, table: StoredTable) -> frozenset[str]:
@@ -440,18 +440,6 @@ def unique_columns(connection: apsw.Connection, schema: str, table: StoredTable)
     names = frozenset(folded(name) for _, name in found if name is not None)
     has_more = any(partial or name is None or folded(name) in generated for partial, name in found)
     return names | {"*"} if has_more else names
-
-
-def _default_value(text: str | None) -> Field:
-    """A constant default; one that only the running INSERT knows (CURRENT_TIMESTAMP, random()) is `UNDEFINED`."""
-    if text is None:
-        return None
-    connection = apsw.Connection(":memory:")
-    connection.authorizer = lambda action, *_: apsw.SQLITE_OK if action == apsw.SQLITE_SELECT else apsw.SQLITE_DENY
-    try:
-        return next(connection.execute(f"SELECT {text}"))[0]  # type: ignore[no-any-return]
-    except apsw.Error:
-        return UNDEFINED
 
 
 # The text of CREATE statements in tokens, so that two definitions compare whatever their blanks and comments.

@@ -136,7 +136,9 @@ class EventLog:
 def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vector]:
     """The table's columns from `data`, by name; `whole` refuses data that leaves columns out."""
     given = {table.index_of(name): column for name, column in _named_columns(data) if not table.is_generated(name)}
-    length = _common_length(table, {table.column_names[index]: column for index, column in given.items()})
+    lengths = {len(column) for column in given.values()}
+    if len(lengths) != 1:
+        raise ChangesetError(f"table {table.name}: columns of different lengths, or none", code="row_width_mismatch")
     vectors = []
     for index, name in enumerate(table.column_names):
         if index in given:
@@ -144,7 +146,7 @@ def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vec
         elif whole or table.key_flags[index]:
             raise ChangesetError(f'table {table.name}: the data has no column "{name}"', code="missing_column")
         else:
-            vectors.append(Vector(length, TAG_UNDEFINED))
+            vectors.append(Vector(max(lengths), TAG_UNDEFINED))
     return vectors
 
 
@@ -155,13 +157,6 @@ def _named_columns(data: Any) -> list[tuple[str, Any]]:
         # Polars frames, and anything else that speaks the Arrow C stream.
         data = data.to_arrow() if hasattr(data, "to_arrow") else pa.table(data)
     return list(zip(data.schema.names, data.columns, strict=True))
-
-
-def _common_length(table: Table, columns: Mapping[str, Any]) -> int:
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1:
-        raise ChangesetError(f"table {table.name}: columns of different lengths, or none", code="row_width_mismatch")
-    return lengths.pop()
 
 
 def _as_vector(column: Any, name: str) -> Vector:

@@ -262,33 +262,28 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
     if pa.types.is_null(kind):
         return Vector(len(array), TAG_NULL)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _with_nulls(array, TAG_INTEGER, numbers=_arrow_integers(array, name))
+        try:
+            return _with_nulls(array, TAG_INTEGER, numbers=as_numbers(_filled(array, 0)))
+        except pa.ArrowInvalid:
+            raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
     if pa.types.is_floating(kind):
-        return _arrow_reals(array)
+        filled = _filled(array, float("nan")).cast(pa.float64())
+        reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
+        tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
+        return compacted(tags, reals.view(np.int64), None)
     if kind in _TEXT_TYPES or kind in _BLOB_TYPES or pa.types.is_fixed_size_binary(kind):
         if kind in _TEXT_TYPES:
             array = array.cast(pa.large_string())
         data = array.cast(pa.large_binary())
-        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=data.fill_null(b""))
+        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=_filled(data, b""))
     raise ChangesetError(
         f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
         code="invalid_value",
     )
 
 
-def _arrow_integers(array: pa.Array, name: str) -> Numbers:
-    try:
-        filled = array.fill_null(0) if array.null_count else array
-        return as_numbers(filled)
-    except pa.ArrowInvalid:
-        raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
-
-
-def _arrow_reals(array: pa.Array) -> Vector:
-    filled = (array.fill_null(float("nan")) if array.null_count else array).cast(pa.float64())
-    reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
-    tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
-    return compacted(tags, reals.view(np.int64), None)
+def _filled(array: pa.Array, value: object) -> pa.Array:
+    return array.fill_null(value) if array.null_count else array
 
 
 def _with_nulls(
@@ -308,54 +303,39 @@ def with_affinity(vector: Vector, affinity: Affinity) -> Vector:
     if affinity is Affinity.BLOB or vector.length == 0:
         return vector
     if affinity is Affinity.TEXT:
-        return _numbers_to_text(vector)
-    vector = _texts_to_numbers(vector, affinity)
-    return _integers_to_reals(vector) if affinity is Affinity.REAL else _whole_reals_to_integers(vector)
-
-
-def _numbers_to_text(vector: Vector) -> Vector:
-    numeric = vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL)
-    if not numeric.any():
-        return vector
-    return _one_by_one(vector, np.flatnonzero(numeric), Affinity.TEXT)
-
-
-def _texts_to_numbers(vector: Vector, affinity: Affinity) -> Vector:
-    texts = vector.has_tag(TAG_TEXT)
-    if not texts.any():
-        return vector
+        return _one_by_one(vector, vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL), affinity)
     plain = matching(vector, PLAIN_INTEGER)
-    rows = np.flatnonzero(plain)
-    if len(rows):
+    if plain.any():
         assert vector.data is not None
-        numbers = np.zeros(vector.length, dtype=np.int64) if vector.numbers is None else vector.numbers.copy()
-        numbers[rows] = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
-        tags = np.where(plain, TAG_INTEGER, vector.tag_array()).astype(np.uint8)
-        is_all = len(rows) == vector.length
-        data = None if is_all else pc.if_else(of_mask(plain), empty_data(vector.length), vector.data)
-        vector = compacted(tags, numbers, data)
-    rest = np.flatnonzero(texts & ~plain)
-    return _one_by_one(vector, rest, affinity) if len(rest) else vector
+        rows = np.flatnonzero(plain)
+        numbers = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
+        vector = _replaced(vector, rows, Vector(len(rows), TAG_INTEGER, numbers))
+    vector = _one_by_one(vector, vector.has_tag(TAG_TEXT), affinity)
+    return _integers_to_reals(vector) if affinity is Affinity.REAL else _whole_reals_to_integers(vector)
 
 
 def matching(vector: Vector, pattern: str) -> Mask:
     """Where a value is a text that matches; the pattern is ASCII, so that bytes that are not UTF-8 do not."""
     texts = vector.has_tag(TAG_TEXT)
-    return texts if vector.data is None else texts & as_mask(pc.match_substring_regex(vector.data, pattern))
+    if vector.data is None or not texts.any():
+        return texts
+    return texts & as_mask(pc.match_substring_regex(vector.data, pattern))
 
 
-def _one_by_one(vector: Vector, rows: Indexes, affinity: Affinity) -> Vector:
+def _one_by_one(vector: Vector, mask: Mask, affinity: Affinity) -> Vector:
     """Replace the values of some rows by what `apply_affinity` makes of them."""
-    stored = from_values([apply_affinity(vector.value(row), affinity) for row in rows.tolist()])
-    tags = vector.tag_array().copy()
-    tags[rows] = stored.tag_array()
-    numbers = np.zeros(vector.length, dtype=np.int64) if vector.numbers is None else vector.numbers.copy()
-    if stored.numbers is not None:
-        numbers[rows] = stored.numbers
+    rows = np.flatnonzero(mask)
+    values = [apply_affinity(vector.value(row), affinity) for row in rows.tolist()]
+    return _replaced(vector, rows, from_values(values)) if values else vector
+
+
+def _replaced(vector: Vector, rows: Indexes, values: Vector) -> Vector:
+    if len(rows) == vector.length:
+        return values
     sources = np.arange(vector.length)
     sources[rows] = vector.length + np.arange(len(rows))
-    both = [empty_data(v.length) if v.data is None else v.data for v in (vector, stored)]
-    return compacted(tags, numbers, pa.concat_arrays(both).take(of_numbers(sources)))
+    both = concatenated([vector, values]).take(sources)
+    return compacted(both.tag_array(), both.numbers, both.data)
 
 
 def _integers_to_reals(vector: Vector) -> Vector:

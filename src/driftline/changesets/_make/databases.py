@@ -59,6 +59,7 @@ _Event = tuple[Row | None, Row | None]  # a row before and after
 _COPY_BYTES = 1 << 20
 _SHOWN_NAMES = 5
 _UNTOUCHED = "differs; changes of rows do not touch it"
+_OBJECTS = "SELECT type, name, sql FROM {}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +312,18 @@ class _Comparison:
         for name in filter(self._settings.selection(known), known):
             self._compare(name, by_name=not is_whole)
         if is_whole:
-            self._note_schema()
+            # Changes of rows do not touch views, indexes and triggers.
+            new, old = (set(self._sides.connection.execute(_OBJECTS.format(side))) for side in (NEW, OLD))
+            for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
+                self._found.note("schema", f"{kind} {name}", _UNTOUCHED)
 
     def _compare(self, name: str, *, by_name: bool) -> None:
         new, old = self._sides.new.get(name), self._sides.old.get(name)
         either = new or old
         assert either is not None
         if either.is_internal and not (name == STAT1 and (self._settings.stat or by_name)):
-            self._note_internal(new, old)
+            if new is None or old is None or TablePair(self._sides.connection, new, old).contents_differ():
+                self._found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
         elif new is None or old is None:
             side = "old" if new is None else "new"
             self._found.problem(
@@ -392,22 +397,6 @@ class _Comparison:
             }
             feed.write_to(self._out)
         return counts
-
-    def _note_internal(self, new: StoredTable | None, old: StoredTable | None) -> None:
-        either = new or old
-        assert either is not None
-        if new is None or old is None or TablePair(self._sides.connection, new, old).contents_differ():
-            self._found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
-
-    def _note_schema(self) -> None:
-        """Views, indexes and triggers that differ; changes of rows do not touch them."""
-        new, old = (self._objects(side) for side in (NEW, OLD))
-        for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
-            self._found.note("schema", f"{kind} {name}", _UNTOUCHED)
-
-    def _objects(self, side: str) -> set[tuple[object, ...]]:
-        query = f"SELECT type, name, sql FROM {side}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"  # noqa: S608
-        return set(self._sides.connection.execute(query))
 
 
 class _Feed:

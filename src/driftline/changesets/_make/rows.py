@@ -156,13 +156,24 @@ class EventCollector:
         """Add one event."""
         kind = event.get("type")
         if kind == "schema":
-            self._take_columns(list(event["columns_b"]))
+            columns = list(event["columns_b"])
+            if self._wanted is not None and set(columns) != set(self._wanted):
+                raise ChangesetError(
+                    f"table {self._name} has columns {', '.join(self._wanted)}, the diff {', '.join(columns)}",
+                    code="schema_mismatch",
+                )
+            self._columns = columns if self._wanted is None else list(self._wanted)
             return
         if kind in _FRAME:
             return
         if not self._columns:
             raise ChangesetError("a table diff starts with its schema event", code="invalid_events")
-        self._take_key(event)
+        if self.key is None:
+            if "key" not in event:
+                raise ChangesetError(
+                    "a positional diff has no keys: diff with --key to make a changeset", code="key_needed"
+                )
+            self.key = list(event["key"])
         if kind == "added":
             self._images += (None, self._row(event["row"]))
         elif kind == "removed":
@@ -207,23 +218,6 @@ class EventCollector:
 
     def __len__(self) -> int:
         return len(self._images) // 2
-
-    def _take_columns(self, columns: list[str]) -> None:
-        if self._wanted is not None and set(columns) != set(self._wanted):
-            raise ChangesetError(
-                f"table {self._name} has columns {', '.join(self._wanted)}, the diff {', '.join(columns)}",
-                code="schema_mismatch",
-            )
-        self._columns = columns if self._wanted is None else list(self._wanted)
-
-    def _take_key(self, event: Event) -> None:
-        if self.key is not None:
-            return
-        if "key" not in event:
-            raise ChangesetError(
-                "a positional diff has no keys: diff with --key to make a changeset", code="key_needed"
-            )
-        self.key = list(event["key"])
 
     def _row(self, row: Mapping[str, Any]) -> Row:
         return tuple(_sqlite_value(row.get(name)) for name in self._columns)

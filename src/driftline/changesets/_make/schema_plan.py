@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import apsw
@@ -133,7 +134,10 @@ def plan_schema(old: Schema, new: Schema, is_wanted: Callable[[SchemaObject], bo
         if altered is None:
             rebuilt.add(name)
             taken = {folded(item.name) for item in (*old.objects.values(), *new.objects.values())}
-            altered = list(_rebuilt(old.tables[name], new.tables[name], _free_name(taken)))
+            names = (f"{_SCRATCH}_{number}" if number > 1 else _SCRATCH for number in count(1))
+            altered = list(
+                _rebuilt(old.tables[name], new.tables[name], next(name for name in names if name not in taken))
+            )
         plan.before += altered
     indexes = [item for item in wanted if item.kind == "index" and (item in made or folded(item.table) in rebuilt)]
     plan.after += [item.statement for item in (*indexes, *views)]
@@ -189,8 +193,9 @@ def _leads_to(before: TableDefinition, after: TableDefinition, statements: list[
 def _rebuilt(old: StoredTable, new: StoredTable, scratch: str) -> Iterator[str]:
     """A table with another definition: rows that it takes are carried over, the others come with the rows of NEW."""
     columns = _carried_columns(old, new)
+    names = [folded(column.name) for column in old.columns]
     targets, sources = ([quoted(pair[side]) for pair in columns] for side in (1, 0))
-    if not old.without_rowid and new.is_keyed_by_rowid and not (new.hides_rowid or _has_column(old, ROWID)):
+    if not old.without_rowid and new.is_keyed_by_rowid and not new.hides_rowid and ROWID not in names:
         targets, sources = [ROWID, *targets], [ROWID, *sources]
     where = " AND ".join(_conditions(new, columns)) or "1"
     select = f"SELECT {', '.join(sources)} FROM"
@@ -247,18 +252,6 @@ def _conditions(new: StoredTable, columns: list[tuple[str, str]]) -> Iterator[st
 
 
 _STRICT_TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'", "BLOB": "'blob'"}
-
-
-def _has_column(table: StoredTable, name: str) -> bool:
-    return any(folded(column.name) == name for column in table.columns)
-
-
-def _free_name(taken: set[str]) -> str:
-    name, number = _SCRATCH, 1
-    while name in taken:
-        number += 1
-        name = f"{_SCRATCH}_{number}"
-    return name
 
 
 def _exact(text: str) -> list[Any]:

@@ -100,7 +100,9 @@ class TablePair:
     @property
     def may_have_null_keys(self) -> bool:
         """Whether a row can have NULL in its key: in a key that is not the rowid, of a table that has one."""
-        return self.new.name != STAT1 and not all(_never_null(side) for side in (self.new, self.old))
+        return self.new.name != STAT1 and not all(
+            side.is_keyed_by_rowid or side.key_is_rowid or side.without_rowid for side in (self.new, self.old)
+        )
 
     def null_keys_differ(self) -> bool:
         """Whether the rows that have a NULL in their key differ as multisets."""
@@ -272,10 +274,6 @@ def _decoded_rows(
 def text_as_bytes(column: str) -> str:
     """The SQL expression for a column's value, with text as its bytes."""
     return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"
-
-
-def _never_null(side: StoredTable) -> bool:
-    return side.is_keyed_by_rowid or side.key_is_rowid or side.without_rowid
 
 
 def _tree(parts: Sequence[str], operator: str) -> str:
