@@ -192,16 +192,16 @@ class TableDiff(DiffMembers):
     def lines(self) -> Iterator[bytes]:
         """The events as lines of JSONL; any number of threads may iterate at the same time."""
         position, rest = 0, b""
-        while block := self._block(position):
+        while True:
+            with self._reading:
+                self._stream.seek(position)
+                block = self._stream.read(_BLOCK_BYTES)
+            if not block:
+                return
             position += len(block)
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 yield line + b"\n"
-
-    def _block(self, position: int) -> bytes:
-        with self._reading:
-            self._stream.seek(position)
-            return self._stream.read(_BLOCK_BYTES)
 
     @property
     def added(self) -> pl.DataFrame:
@@ -268,14 +268,14 @@ class TableDiff(DiffMembers):
     def _shown(self) -> Iterator[tuple[str, str, str]]:
         """The changes as texts: kind, row, cells."""
         for event in self.changes():
-            place = ", ".join(f"{name}={cell_text(value)}" for name, value in _place(event).items())
+            where = event.get("key") or ({"row": event["row_index"]} if "row_index" in event else {})
+            place = ", ".join(f"{name}={cell_text(value)}" for name, value in where.items())
             if event["type"] == "changed":
-                cells = (
-                    f"{name}: {_repr(cell['from'])} → {_repr(cell['to'])}" for name, cell in event["delta"].items()
-                )
-                yield "changed", place, ", ".join(cells)
+                changed = event["delta"].items()
+                cells = [f"{name}: {_repr(cell['from'])} → {_repr(cell['to'])}" for name, cell in changed]
             else:
-                yield event["type"], place, ", ".join(f"{name}={_repr(cell)}" for name, cell in event["row"].items())
+                cells = [f"{name}={_repr(cell)}" for name, cell in event["row"].items()]
+            yield event["type"], place, ", ".join(cells)
 
     def _headline(self) -> str:
         return f"{repr(self)[1:-1].removeprefix('TableDiff: ')} ({identity(self._job.options)})"
@@ -306,10 +306,6 @@ class TableDiff(DiffMembers):
         inputs = [given for given in (self._job.a, self._job.b) if not is_in_memory(given)]
         with atomic_write(path, inputs) as file, packed(file, path) as out:
             write_events(self.lines(), out, name, limit=limit, **settings)
-
-
-def _place(event: Event) -> dict[str, Any]:
-    return event.get("key") or ({"row": event["row_index"]} if "row_index" in event else {})
 
 
 def _repr(value: object) -> str:

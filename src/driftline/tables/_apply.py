@@ -269,14 +269,9 @@ class LinesStyle:
     def _object(self, row: Row, header: Sequence[str]) -> str:
         members = (f"{exact_dumps(name)}{self.colon}{row[name]}" for name in header if name in row)
         text = f"{{{self.comma.join(members)}}}"
-        if self.ascii_only and not text.isascii():
-            text = "".join(letter if letter.isascii() else _escapes(letter) for letter in text)
+        if self.ascii_only and not text.isascii():  # letters that are not ASCII are in strings alone
+            text = "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
         return text
-
-
-def _escapes(letter: str) -> str:
-    units = letter.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 # The merge.

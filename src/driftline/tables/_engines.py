@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline.core import (
     EngineChoice,
@@ -24,16 +24,9 @@ from driftline.core import (
 )
 from driftline.errors import OptionError, TableError
 from driftline.sources import Source, check_inputs, input_size, known_size, open_source
+from driftline.tables import _events
 from driftline.tables._columns import Sides, hashed_text, resolve_columns
-from driftline.tables._events import (
-    Stats,
-    changes_by_column,
-    column_stats_event,
-    event_line,
-    joined_profile,
-    schema_event,
-    stats_line,
-)
+from driftline.tables._events import Stats, event_line
 from driftline.tables._options import TableOptions
 from driftline.tables._reference import diff_tables
 
@@ -79,14 +72,9 @@ class TableDiffJob:
     profile: bool = False  # whether the stats get the kinds of change
 
 
-class Engine(Protocol):
-    """Writes the complete JSONL stream, schema first and stats last, and returns the counts.
-
-    Nothing is written before all errors of the inputs are excluded.
-    """
-
-    def __call__(self, job: TableDiffJob, write: Write) -> Stats:
-        """Run the job."""
+# Writes the complete JSONL stream, schema first and stats last, and returns the counts. Nothing is written before all
+# errors of the inputs are excluded.
+Engine = Callable[[TableDiffJob, Write], Stats]
 
 
 def find_engine(name: str) -> Engine:
@@ -187,7 +175,7 @@ def _run_kernels(
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
             profiles = []
-            write(event_line(schema_event(compared)))
+            write(event_line(_events.schema_event(compared)))
             stats = matched.stats
             for encoded in running.encode(matched):
                 write(encoded.lines)
@@ -195,13 +183,13 @@ def _run_kernels(
                 stats = stats.with_equal(encoded.equal)
                 changes.update(dict(zip((column.a for column in compared.columns), encoded.changes, strict=True)))
             if job.options.column_stats:
-                write(event_line(column_stats_event(compared, stats, changes)))
-            write(stats_line(stats))
+                write(event_line(_events.column_stats_event(compared, stats, changes)))
+            write(_events.stats_line(stats))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    profile = joined_profile(profiles, compared, stats)
-    return replace(stats, columns=changes_by_column(compared, changes), profile=profile, notes=compared.notes)
+    profile = _events.joined_profile(profiles, compared, stats)
+    return replace(stats, columns=_events.changes_by_column(compared, changes), profile=profile, notes=compared.notes)
 
 
 def _begin_reading(

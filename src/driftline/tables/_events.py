@@ -77,12 +77,9 @@ class Stats:
         """`counts` with those of columns in thresholds; a column that was not compared is an error."""
         for one in thresholds:
             if one.column is not None and one.column not in self.columns:
-                raise TableError(
-                    f"{one.text!r} is about the column {one.column!r}, which is not compared "
-                    f"(compared: {', '.join(self.columns)})",
-                    code="unknown_column",
-                    column=one.column,
-                )
+                what = f"{one.text!r} is about the column {one.column!r}, which is not compared"
+                words = f"{what} (compared: {', '.join(self.columns)})"
+                raise TableError(words, code="unknown_column", column=one.column)
         return {**self.counts, **{one.name: self.columns[one.column] for one in thresholds if one.column is not None}}
 
     def exceeded(self, thresholds: Sequence[Threshold]) -> list[str]:

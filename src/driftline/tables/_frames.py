@@ -218,7 +218,8 @@ def changed_cells(
     types = {schema_a.field(name).type for name in names}
     types |= {schema_b.field(renamed.get(name, name)).type for name in names}
     shared = types.pop() if len(types) == 1 else _TEXT
-    changes = list(_changed_names(lines))
+    decode = msgspec.json.Decoder(_Changed).decode
+    changes = [decode(line).changed for line in lines if line.startswith(b'{"type":"changed"')]
     at = np.repeat(np.arange(len(changes)), [len(one) for one in changes])
     columns = [name for one in changes for name in one]
     places = pl.Series(at, dtype=pl.UInt32)
@@ -233,11 +234,6 @@ def changed_cells(
 
 class _Changed(msgspec.Struct):
     changed: list[str]
-
-
-def _changed_names(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    decode = msgspec.json.Decoder(_Changed).decode
-    return (decode(line).changed for line in lines if line.startswith(b'{"type":"changed"'))
 
 
 def _cells_at(table: pa.Table, columns: Sequence[str], at: np.ndarray[Any, Any], kind: pa.DataType) -> pa.ChunkedArray:

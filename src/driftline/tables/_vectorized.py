@@ -27,7 +27,7 @@ from driftline.tables._kernels.match import (
     split_of,
 )
 from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
-from driftline.tables._kernels.stages import DiffPlan, HashedSide, HashedSplit
+from driftline.tables._kernels.stages import DiffPlan, HashedSide
 
 _MOST_BUCKETS = 4096
 _PROBED_PAIRS = 1000
@@ -125,7 +125,10 @@ class LocalRun:
         with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
             results = ordered_map(self.pool, stages.hash_split, work, self.sizes.threads * 2)
             for owner, hashed in zip(owners, results, strict=True):
-                for bucket, hashes in self._buckets(hashed, owner.total_rows, plan):
+                buckets: Iterable[tuple[int, RowHashes]] = enumerate(hashed.parts)
+                if plan.options.has_row_numbers and hashed.parts:
+                    buckets = stages.row_blocks(hashed.parts[0], owner.total_rows, self.sizes.bucket_rows)
+                for bucket, hashes in buckets:
                     if hashes.size:
                         store.add((owner.side, bucket), hashes)
                 owner.note(hashed)
@@ -133,11 +136,6 @@ class LocalRun:
                     break  # the other splits cannot change that
                 self.job.tracker.advance(owner.layout.splits[hashed.number].size)
         return found_a, found_b, store
-
-    def _buckets(self, hashed: HashedSplit, first_row: int, plan: DiffPlan) -> Iterable[tuple[int, RowHashes]]:
-        if plan.options.has_row_numbers and hashed.parts:
-            return stages.row_blocks(hashed.parts[0], first_row, self.sizes.bucket_rows)
-        return enumerate(hashed.parts)
 
     def _match_hashes(self, plan: DiffPlan, a: HashedSide, b: HashedSide, store: HashStore) -> Matched:
         problems = [*a.problems, *b.problems]

@@ -121,7 +121,8 @@ def pick_records(
         return parse_range(data, header, reading).take(records)
     starts = np.where(records, ends[records - 1], 0)
     bounds = zip(starts.tolist(), ends[records].tolist(), strict=True)
-    picked = b"".join(_with_line_end(data[start:end]) for start, end in bounds)
+    cut = (data[start:end] for start, end in bounds)
+    picked = b"".join(record if record.endswith((b"\n", b"\r")) else record + b"\n" for record in cut)
     parsed = parse_range(picked, header, reading)
     assert parsed.table is not None, "a range that parsed once parses again"
     return parsed.table
@@ -131,10 +132,6 @@ def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
     numbers = np.ascontiguousarray(records, dtype=np.int64)
     # Not `pa.array`, which would import pandas.
     return table.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
-
-
-def _with_line_end(record: bytes) -> bytes:
-    return record if record.endswith((b"\n", b"\r")) else record + b"\n"
 
 
 def _read_with_arrow(

@@ -221,12 +221,13 @@ def stream_records(
     stream.seek(0)
     codec = exact_encoding(encoding, stream.read(_LONGEST_BOM))
     stream.seek(0)
-    # Wrapped, because closing a TextIOWrapper would close the caller's stream.
-    text = io.TextIOWrapper(io.BufferedReader(_Borrowed(stream), _CHUNK_BYTES), encoding=codec, newline="")
+    text = io.TextIOWrapper(stream, encoding=codec, newline="")
     try:
         yield from _parse(_without_bom(text), side, delimiter)
     except UnicodeDecodeError:
         raise invalid_encoding(side, 0, encoding) from None  # only where it was not checked first
+    finally:
+        text.detach()  # else the caller's stream would be closed with it
 
 
 def _without_bom(text: io.TextIOWrapper) -> Iterator[str]:
@@ -292,18 +293,3 @@ def rewrite_soundly(
     table.writerows(stream_records(source, side=side, delimiter=delimiter, encoding=encoding))
     text.flush()
     text.detach()
-
-
-class _Borrowed(io.RawIOBase):
-    """Reads the caller's stream without closing it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driftline.core import delta_options, is_url
 from driftline.errors import InputError
@@ -85,17 +85,15 @@ def _explained(address: Address) -> Iterator[None]:
 
 
 def _no_such_version(address: Address) -> InputError:
-    return InputError(
-        f"{address.path} has no version {address.version}: see the history of the table", code="no_such_version"
-    )
+    words = f"{address.path} has no version {address.version}: see the history of the table"
+    return InputError(words, code="no_such_version")
 
 
 def _check_protocol(table: DeltaTable, name: str) -> None:
     unknown = set(table.protocol().reader_features or ()) - _READER_FEATURES
     if unknown:
-        raise InputError(
-            f"{name} uses {', '.join(sorted(unknown))}, which driftline does not read", code="unsupported_table"
-        )
+        words = f"{name} uses {', '.join(sorted(unknown))}, which driftline does not read"
+        raise InputError(words, code="unsupported_table")
 
 
 def _columns(table: DeltaTable) -> tuple[pa.Schema, dict[str, str]]:
@@ -121,7 +119,8 @@ def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -
     found = []
     for action in actions:
         uri = _file_of(address.path, action["path"])
-        values = tuple((name, _partition_value(action, name, physical[name])) for name in partitions)
+        own = {name: physical[name] if f"partition.{name}" not in action else name for name in partitions}
+        values = tuple((name, action[f"partition.{stored}"]) for name, stored in own.items())
         keep, masked = masks.get(uri, (None, 0))
         found.append(DataFile(noted_file(uri), values, keep, masked))
     # The log has no order: the names of the files decide it.
@@ -138,11 +137,6 @@ def _file_of(root: str, path: str) -> str:
     return f"{root.rstrip('/') if is_url(root) else os.path.abspath(root)}/{decoded}"
 
 
-def _partition_value(action: dict[str, Any], name: str, physical: str) -> Any:
-    logical = f"partition.{name}"
-    return action[logical] if logical in action else action[f"partition.{physical}"]
-
-
 def _deletions(table: DeltaTable, address: Address) -> dict[str, tuple[bytes, int]]:
     """For each file with deleted rows a bit mask of the other rows, and its length."""
     from urllib.parse import unquote
@@ -156,7 +150,6 @@ def _deletions(table: DeltaTable, address: Address) -> dict[str, tuple[bytes, in
             bits = keep.values.to_numpy(zero_copy_only=False)
             masks[unquote(name).removeprefix("file://")] = np.packbits(bits).tobytes(), len(bits)
     if sum(len(bits) for bits, _ in masks.values()) > _MOST_DELETION_BYTES:
-        raise InputError(
-            f"{address.path} has too many deleted rows in place: run OPTIMIZE on it first", code="too_many_deletions"
-        )
+        words = f"{address.path} has too many deleted rows in place: run OPTIMIZE on it first"
+        raise InputError(words, code="too_many_deletions")
     return masks

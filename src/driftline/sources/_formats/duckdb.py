@@ -32,15 +32,11 @@ def open_input(address: Address, opening: Opening) -> DuckDbSource:
     table = address.table or (tables[0] if len(tables) == 1 else None)
     known = ", ".join(sorted(tables)) or "none"
     if table is None:
-        raise InputError(
-            f"{file.name} is a DuckDB database: name the table too, as {file.name}::TABLE (it has: {known})",
-            code="missing_table_name",
-            path=file.name,
-        )
+        words = f"{file.name} is a DuckDB database: name the table too, as {file.name}::TABLE (it has: {known})"
+        raise InputError(words, code="missing_table_name", path=file.name)
     if address.query is None and table not in tables and table.partition(".")[2] not in tables:
-        raise InputError(
-            f"{file.name} has no table {table} (it has: {known})", code="no_such_table", path=file.name, table=table
-        )
+        words = f"{file.name} has no table {table} (it has: {known})"
+        raise InputError(words, code="no_such_table", path=file.name, table=table)
     parts = (part.replace('"', '""') for part in table.split("."))
     return DuckDbSource((file,), f"({address.query})" if address.query else ".".join(f'"{part}"' for part in parts))
 

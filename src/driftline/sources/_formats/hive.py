@@ -49,9 +49,8 @@ def _paths(folder: str) -> list[str]:
     others = [path for path in files if not path.endswith((".parquet", ".pq"))]
     if others or not files:
         what = others[0] if others else folder
-        raise InputError(
-            f"{what}: folders named column=value are read where they hold Parquet files", code="unsupported_format"
-        )
+        words = f"{what}: folders named column=value are read where they hold Parquet files"
+        raise InputError(words, code="unsupported_format")
     return files
 
 

@@ -136,9 +136,8 @@ def _explained(address: Address) -> Iterator[None]:
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
         raise InputError(f"{address.text} does not exist", code="not_found", path=address.text) from error
     except (exceptions.NotInstalledError, ImportError) as error:
-        raise InputError(
-            f"{address.text}: {first_line(error)[:200]}", code="missing_extra", path=address.text
-        ) from error
+        words = f"{address.text}: {first_line(error)[:200]}"
+        raise InputError(words, code="missing_extra", path=address.text) from error
     except Exception as error:  # catalogs are plugins: whatever they raise becomes one line
         words = f"{address.text} cannot be read: {first_line(error)[:200]}: check the catalog's settings for pyiceberg"
         raise InputError(words, code="bad_catalog", path=address.text) from error

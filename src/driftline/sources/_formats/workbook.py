@@ -57,7 +57,8 @@ class WorkbookSource(RowSource):
             rows.pop()
         if not rows:
             raise InputError(f"sheet {self.sheet} of {file.name} is empty", code="empty_file", path=file.name)
-        return [_name(value, number) for number, value in enumerate(rows[0], 1)], rows[1:]
+        named = enumerate(rows[0], 1)
+        return [f"column_{number}" if value is None else str(value) for number, value in named], rows[1:]
 
 
 def _opened(file: InputFile) -> CalamineWorkbook:
@@ -81,7 +82,3 @@ def _value(cell: Any) -> Any:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return cell.date()
     return cell
-
-
-def _name(value: Any, number: int) -> str:
-    return f"column_{number}" if value is None else str(value)

@@ -227,7 +227,7 @@ def match_keyed(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict = EXA
     in_a, in_b = pairs
     only_a, only_b = _others(in_a, a.shape[1]), _others(in_b, b.shape[1])
     # A key that repeats in A either shares its match in B or has none.
-    if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or _has_duplicates(a[KEY][only_a]):
+    if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or len(np.unique(a[KEY][only_a])) < np.count_nonzero(only_a):
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
         raise HashCollision
@@ -374,11 +374,6 @@ def first_duplicate(hashes: Numbers) -> Duplicate | None:
     repeated = place[1:][repeats].min()
     first = place[key == key[place == repeated][0]].min()
     return Duplicate(int(repeated), int(first))
-
-
-def _has_duplicates(keys: Numbers) -> bool:
-    ordered = np.sort(keys)
-    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _numbered(hashes: Numbers) -> pl.DataFrame:

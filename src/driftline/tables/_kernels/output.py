@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -62,18 +62,18 @@ class RowChunk:
     def of_kind(self, kind: RowKind) -> RowChunk:
         return self.filter(self.kinds == int(kind))
 
+    def _each(self, change: Callable[[Any], Any]) -> RowChunk:
+        return RowChunk(change(self.rows), change(self.kinds), change(self.order))
+
     def filter(self, mask: pl.Series) -> RowChunk:
-        return RowChunk(self.rows.filter(mask), self.kinds.filter(mask), self.order.filter(mask))
+        return self._each(lambda part: part.filter(mask))
 
     def sorted(self) -> RowChunk:
         index = self.order.arg_sort()
-        return RowChunk(self.rows[index], self.kinds.gather(index), self.order.gather(index))
+        return self._each(lambda part: part[index])
 
     def slice(self, start: int, end: int) -> RowChunk:
-        length = end - start
-        return RowChunk(
-            self.rows.slice(start, length), self.kinds.slice(start, length), self.order.slice(start, length)
-        )
+        return self._each(lambda part: part.slice(start, end - start))
 
 
 def order_values(
@@ -137,11 +137,8 @@ def join_chunks(chunks: Sequence[RowChunk]) -> RowChunk:
     """Several chunks as one."""
     if len(chunks) == 1:
         return chunks[0]
-    return RowChunk(
-        pl.concat([chunk.rows for chunk in chunks]),
-        pl.concat([chunk.kinds for chunk in chunks]),
-        pl.concat([chunk.order for chunk in chunks]),
-    )
+    parts = ([getattr(chunk, name) for chunk in chunks] for name in ("rows", "kinds", "order"))
+    return RowChunk(*map(pl.concat, parts))
 
 
 def json_order(cells: pl.Series) -> pl.Series:

@@ -34,51 +34,12 @@ from driftline.sources import (
     take_rows,
     value_kind,
 )
-from driftline.tables._columns import (
-    Column,
-    Comparison,
-    HashedText,
-    Problem,
-    Side,
-    Sides,
-    duplicate_key_problem,
-    missing_key_problem,
-    width_problem,
-)
+from driftline.tables import _columns
+from driftline.tables._columns import Column, Comparison, HashedText, Problem, Side, Sides
 from driftline.tables._events import Stats
-from driftline.tables._kernels.match import (
-    Duplicate,
-    HashedColumns,
-    Matches,
-    Numbers,
-    RowHashes,
-    Seeds,
-    SelectedRows,
-    Verdict,
-    as_frame,
-    column_name,
-    hash_rows,
-    join_hashes,
-    match_groups,
-    match_kept,
-    match_keyed,
-    match_multisets,
-    match_positions,
-    row_hash_type,
-    row_in_split,
-    split_of,
-)
-from driftline.tables._kernels.output import (
-    ROW_NUMBER,
-    Encoded,
-    RowChunk,
-    StoredChunk,
-    choose_bounds,
-    cut_points,
-    encode_events,
-    join_chunks,
-    order_values,
-)
+from driftline.tables._kernels import match, output
+from driftline.tables._kernels.match import Duplicate, Matches, Numbers, RowHashes, Seeds, SelectedRows, Verdict
+from driftline.tables._kernels.output import ROW_NUMBER, Encoded, RowChunk, StoredChunk
 from driftline.tables._options import TableOptions
 from driftline.tables._rules.vectors import form_column, measure_count, tolerant_column
 
@@ -119,7 +80,7 @@ class DiffPlan:
 
     @cached_property
     def row_hash_type(self) -> np.dtype[np.void]:
-        return row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
+        return match.row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
 
     @property
     def rows_take_turns(self) -> bool:
@@ -146,10 +107,10 @@ class HashedSplit:
         found = []
         if self.width_mismatch is not None:
             number = first_record + self.width_mismatch.record
-            found.append(width_problem(side, number, width, self.width_mismatch.got))
+            found.append(_columns.width_problem(side, number, width, self.width_mismatch.got))
         if self.missing_key is not None:
             row, column = self.missing_key
-            found.append(missing_key_problem(side, first_record + row, column))
+            found.append(_columns.missing_key_problem(side, first_record + row, column))
         return found
 
 
@@ -160,7 +121,7 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
     parsed = _read(split, side, plan)
     if parsed.table is None:
         return HashedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
-    frame = as_frame(parsed.table)
+    frame = match.as_frame(parsed.table)
     records = np.arange(frame.height) if parsed.numbers is None else parsed.numbers
     texts = None
     if not plan.by_record:
@@ -170,7 +131,7 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
         columns = _keys_and_texts(frame, texts, side, plan)
     else:
         return HashedSplit(number, parsed.records, frame.height, has_texts=False)
-    parts = hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
+    parts = match.hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
     ends = None if texts is None else texts.ends
     return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends)
@@ -185,15 +146,15 @@ def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
     return ParsedRange(table.num_rows, table)
 
 
-def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> HashedColumns:
+def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> match.HashedColumns:
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
     # Every second text is between two records.
     spans = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string(), count, buffers), rechunk=False))
-    return HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
+    return match.HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
 
 
-def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> HashedColumns:
+def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> match.HashedColumns:
     keys, others = plan.hashed
     typed = plan.compared.typed(side)
     hashed: list[pl.Series] = []
@@ -207,12 +168,12 @@ def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> HashedCo
             measured += measures
     # Only several rows of one key are matched by equality.
     tolerant = [column for column in others if column.rule.tolerance] if plan.options.duplicates == "match" else []
-    return HashedColumns(_forms(frame, keys, side, plan), hashed, _forms(frame, tolerant, side, plan), measured)
+    return match.HashedColumns(_forms(frame, keys, side, plan), hashed, _forms(frame, tolerant, side, plan), measured)
 
 
 def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: DiffPlan) -> list[pl.Series]:
     names = plan.compared.names(columns, side)
-    cells = [frame[column_name(name)] for name in names]
+    cells = [frame[match.column_name(name)] for name in names]
     if not plan.by_value:
         return cells
     return [
@@ -250,14 +211,14 @@ def _first_missing_key(
 
 def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: DiffPlan) -> Matches:
     """Match the hashes of one bucket; positional buckets are blocks of rows."""
-    hashes_a, hashes_b = join_hashes(a, plan.row_hash_type), join_hashes(b, plan.row_hash_type)
+    hashes_a, hashes_b = match.join_hashes(a, plan.row_hash_type), match.join_hashes(b, plan.row_hash_type)
     options = plan.options
     if options.ignore_row_order:
-        return match_multisets(hashes_a, hashes_b)
+        return match.match_multisets(hashes_a, hashes_b)
     if options.counts_dropped:
-        return match_kept(hashes_a, hashes_b, plan.verdict, last=options.duplicates == "last")
-    keyed = match_groups if options.duplicates == "match" else match_keyed
-    return (match_positions if options.mode == "positional" else keyed)(hashes_a, hashes_b, plan.verdict)
+        return match.match_kept(hashes_a, hashes_b, plan.verdict, last=options.duplicates == "last")
+    keyed = match.match_groups if options.duplicates == "match" else match.match_keyed
+    return (match.match_positions if options.mode == "positional" else keyed)(hashes_a, hashes_b, plan.verdict)
 
 
 def fetch_rows(
@@ -279,33 +240,33 @@ def fetch_kept(
 ) -> tuple[RowChunk, RowChunk, pa.Table]:
     """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
     wanted = wanted[np.argsort(wanted["place"])]
-    records = row_in_split(wanted["place"]).astype(np.int64)
+    records = match.row_in_split(wanted["place"]).astype(np.int64)
     if typed and isinstance(split, TypedRows):
         cells = take_rows(split.typed_rows(), records)
-        frame = as_frame(json_columns(cells))
+        frame = match.as_frame(json_columns(cells))
     else:
         cells = split.pick(records, known)
-        frame = as_frame(cells)
+        frame = match.as_frame(cells)
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
         frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))
     else:
         turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
-        order = order_values(frame, plan.compared, side, turns)
+        order = output.order_values(frame, plan.compared, side, turns)
     chunk = RowChunk(frame, pl.Series(np.ascontiguousarray(wanted["kind"]), dtype=pl.UInt8), order)
     return chunk.sorted(), chunk, cells
 
 
 def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: DiffPlan) -> Encoded:
     """The event lines of one range of the output, from the chunks of both sides in it."""
-    return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan)
+    return output.encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan)
 
 
 def _joined(chunks: Iterable[RowChunk], header: Sequence[str]) -> RowChunk:
     filled = [chunk for chunk in chunks if chunk.height]
     if filled:
-        return join_chunks(filled)
-    texts = dict.fromkeys(map(column_name, header), pl.String)
+        return output.join_chunks(filled)
+    texts = dict.fromkeys(map(match.column_name, header), pl.String)
     columns = pl.Schema({**texts, ROW_NUMBER: pl.UInt64})
     return RowChunk(pl.DataFrame(schema=columns), pl.Series([], dtype=pl.UInt8), pl.Series([], dtype=pl.String))
 
@@ -316,11 +277,11 @@ def range_bounds(chunks: Sequence[StoredChunk], ranges: int) -> pl.Series:
     if ranges == 1 or not filled:
         return pl.Series([], dtype=pl.String)
     samples = (chunk.order.gather_every(max(1, chunk.height // _SAMPLES_PER_CHUNK)) for chunk in filled)
-    return choose_bounds(pl.concat(samples), ranges)
+    return output.choose_bounds(pl.concat(samples), ranges)
 
 
 def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
-    return [(chunk, cut_points(chunk.order, bounds)) for chunk in chunks]
+    return [(chunk, output.cut_points(chunk.order, bounds)) for chunk in chunks]
 
 
 def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: DiffPlan) -> Encoded:
@@ -365,21 +326,21 @@ class HashedSide:
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
         number = np.uint64(place)
-        return self.first_records[int(split_of(number))] + int(row_in_split(number))
+        return self.first_records[int(match.split_of(number))] + int(match.row_in_split(number))
 
     def duplicates(self, found: Sequence[Duplicate | None], plan: DiffPlan) -> list[Problem]:
         """The first duplicate key of all buckets, with the key's cells read again from its split."""
         first = min((one for one in found if one is not None), key=lambda one: one.repeated, default=None)
         if first is None:
             return []
-        split = int(split_of(np.uint64(first.repeated)))
-        record = row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
+        split = int(match.split_of(np.uint64(first.repeated)))
+        record = match.row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
         row = self.layout.splits[split].pick(record).to_pylist()[0]
         cells = {name: exact_loads(cell) if self.layout.typed else cell for name, cell in row.items()}
         compared = plan.compared
         own = compared.names(compared.keys, self.side)
         key = {column.a: cells[name] for column, name in zip(compared.keys, own, strict=True)}
-        return [duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
+        return [_columns.duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
 
 
 def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[tuple[int, RowHashes]]:

@@ -19,11 +19,9 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    import polars as pl
+from functools import cache, cached_property, partial
+from operator import methodcaller
+from typing import Any, Literal
 
 SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -63,7 +61,6 @@ class Step:
 
     name: str
     cell: Callable[[str], str]
-    column: Callable[[pl.Expr], pl.Expr] | None = None  # the same for ASCII text; without it `cell` does every value
     keeps: frozenset[str] = frozenset()  # kinds whose values, in the spellings of their column form, it does not change
 
 
@@ -236,12 +233,8 @@ def number_of(form: str) -> float:
     if sign == "1":
         return 0.0
     if sign == "0":
-        return -_nearest(digits[:-1].translate(_COMPLEMENT), EXPONENT_SHIFT - int(place))
-    return _nearest(digits, int(place) - EXPONENT_SHIFT)
-
-
-def _nearest(digits: str, leading: int) -> float:
-    return float(f"0.{digits}e{leading}")
+        return -float(f"0.{digits[:-1].translate(_COMPLEMENT)}e{EXPONENT_SHIFT - int(place)}")
+    return float(f"0.{digits}e{int(place) - EXPONENT_SHIFT}")
 
 
 def _boolean_form(text: str) -> str | None:
@@ -256,16 +249,11 @@ def date_form(text: str) -> str | None:
 
 def datetime_form(text: str) -> str | None:
     match = _DATETIME.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    return _time_form(year, month, day, hour, minute, second, fraction, zone)
+    return None if match is None else _time_form(*match.groups())
 
 
-def _time_form(
-    year: str, month: str, day: str, hour: str | None, minute: str | None, second: str | None,
-    fraction: str | None, zone: str | None,
-) -> str | None:  # fmt: skip
+def _time_form(year: str, month: str, day: str, *clock: str | None) -> str | None:
+    hour, minute, second, fraction, zone = clock
     days = _days(year, month, day)
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     offset = _offset(zone)
@@ -347,58 +335,21 @@ class TimePattern:
         if match is None:
             return None
         found: dict[str, Any] = match.groupdict()
-        year = found.get("Y") or _whole_year(found["y"])
+        year = found.get("Y") or f"{'19' if int(found['y']) >= 69 else '20'}{found['y']}"
         if self.of_dates:
             days = _days(year, found["m"], found["d"])
             return None if days is None else f"{DATE}{days:07d}"
-        return _time_form(
-            year, found["m"], found["d"], found.get("H"), found.get("M"), found.get("S"), found.get("f"), found.get("z")
-        )
+        return _time_form(year, found["m"], found["d"], *map(found.get, "HMSfz"))
 
 
-def _whole_year(short: str) -> str:
-    return f"{1900 + int(short) if int(short) >= 69 else 2000 + int(short)}"
-
-
-_PATTERNS: dict[str, re.Pattern[str]] = {}
-
-
+@cache
 def _compiled(text: str) -> re.Pattern[str]:
-    if text not in _PATTERNS:
-        parts = re.split("(%.)", text, flags=re.DOTALL)
-        _PATTERNS[text] = re.compile("".join(_DIRECTIVES.get(part) or re.escape(part) for part in parts))
-    return _PATTERNS[text]
+    parts = re.split("(%.)", text, flags=re.DOTALL)
+    return re.compile("".join(_DIRECTIVES.get(part) or re.escape(part) for part in parts))
 
 
 def _single_blanks(text: str) -> str:
     return _RUN_OF_SPACE.sub(" ", text).strip(" ")
-
-
-def _trimmed(text: str) -> str:
-    return text.strip(SPACE)
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-# Column forms of steps, for ASCII text.
-
-
-def _ascii_as_it_is(text: pl.Expr) -> pl.Expr:
-    return text
-
-
-def _ascii_single_blanks(text: pl.Expr) -> pl.Expr:
-    return text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
-
-
-def _ascii_trimmed(text: pl.Expr) -> pl.Expr:
-    return text.str.strip_chars(SPACE)
-
-
-def _ascii_lower(text: pl.Expr) -> pl.Expr:
-    return text.str.to_lowercase()
 
 
 _NUMBERS = frozenset({"number"})
@@ -408,10 +359,10 @@ _NUMBERS_AND_TIMES = frozenset({"number", "date", "datetime"})
 STEPS: dict[str, Step] = {
     step.name: step
     for step in (
-        Step("nfc", _composed, _ascii_as_it_is, keeps=_NUMBERS_AND_TIMES),
-        Step("blanks", _single_blanks, _ascii_single_blanks, keeps=_NUMBERS_AND_TIMES),
-        Step("trim", _trimmed, _ascii_trimmed, keeps=_NUMBERS_AND_TIMES),
-        Step("case", str.casefold, _ascii_lower, keeps=_NUMBERS),  # T and Z of a time become t and z
+        Step("nfc", partial(unicodedata.normalize, "NFC"), keeps=_NUMBERS_AND_TIMES),
+        Step("blanks", _single_blanks, keeps=_NUMBERS_AND_TIMES),
+        Step("trim", methodcaller("strip", SPACE), keeps=_NUMBERS_AND_TIMES),
+        Step("case", str.casefold, keeps=_NUMBERS),  # T and Z of a time become t and z
     )
 }
 KINDS: dict[str, Kind] = {

@@ -59,7 +59,7 @@ def form_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
 def _quick_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series | None:
     """What the column forms of a rule give, null for the cells that they leave out; None if one of them is missing."""
     if rule.is_text:
-        has_columns = all(step.column is not None for step in rule.steps)
+        has_columns = all(step.name in STEP_COLUMNS for step in rule.steps)
         return _text_forms(cells, rule) if has_columns and not rule.mixed and not typed else None
     column = None if rule.kind is None else COLUMN_FORMS.get(rule.kind.cell)
     return None if column is None or rule.pattern or not _keeps_values(rule) else column(cells, rule, typed)
@@ -234,6 +234,12 @@ def _double_forms(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
     return forms.select(pl.when(pl.col("cell").str.len_bytes() < of_cells.EXACT_TEXT).then(pl.col("form"))).to_series()
 
 
+STEP_COLUMNS: dict[str, Callable[[pl.Expr], pl.Expr]] = {  # the steps on ASCII text; `cell` does every other one
+    "nfc": lambda text: text,
+    "blanks": lambda text: text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" "),
+    "trim": lambda text: text.str.strip_chars(of_cells.SPACE),
+    "case": lambda text: text.str.to_lowercase(),
+}
 # By the form of a cell. A column form gives null for every cell that it leaves to that.
 COLUMN_FORMS: dict[Any, Callable[[pl.Series, CellRule, bool], pl.Series]] = {
     of_cells.number_form: _decimal_forms,
@@ -258,8 +264,7 @@ def _text_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     """The forms of text that is ASCII, on which the steps are simple; null for all other cells."""
     text = cell = pl.col("cell")
     for step in rule.steps:
-        assert step.column is not None, "every step has a column form"
-        text = step.column(text)
+        text = STEP_COLUMNS[step.name](text)
     form = pl.concat_str(pl.lit(TEXT), text)
     if rule.null_words:
         form = pl.when(text.is_in(sorted(rule.nulls))).then(pl.lit(NULL)).otherwise(form)
