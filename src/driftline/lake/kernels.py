@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.lake._fold.fold import Folded as Folded, fold as fold, needs_fold as needs_fold
+    from driftline.lake._fold.fold import fold as fold, needs_fold as needs_fold
     from driftline.lake._fold.local import (
         RangeJob as RangeJob,
         Result as Result,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         survey as survey,
         write_range as write_range,
     )
-    from driftline.lake._store.parquet import DataFile as DataFile
     from driftline.lake._store.rows import (
         ROW_ID as ROW_ID,
         encode_deltas as encode_deltas,
