@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import groupby
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -33,9 +34,9 @@ class EventFormat(NamedTuple):
 FORMATS: dict[str, EventFormat] = {
     "jsonl": EventFormat(f"{__name__}:write_jsonl", (".jsonl", ".ndjson"), "application/x-ndjson", is_plain=True),
     "json": EventFormat(f"{__name__}:write_json", (".json",), "application/json", is_plain=True),
-    "csv": EventFormat(f"{__name__}.csv:write", (".csv", ".tsv", ".tab"), "text/csv", is_plain=True),
-    "markdown": EventFormat(f"{__name__}.markdown:write", (".md", ".markdown"), "text/markdown", is_plain=True),
-    "summary": EventFormat(f"{__name__}.summary:write"),
+    "csv": EventFormat(f"{__name__}.text:write_csv", (".csv", ".tsv", ".tab"), "text/csv", is_plain=True),
+    "markdown": EventFormat(f"{__name__}.text:write_markdown", (".md", ".markdown"), "text/markdown", is_plain=True),
+    "summary": EventFormat(f"{__name__}.terminal:write_summary"),
     "terminal": EventFormat(f"{__name__}.terminal:write", about="what a terminal shows"),
     "html": EventFormat(f"{__name__}.html:write", (".html", ".htm"), "text/html", about="one self-contained page"),
     "parquet": EventFormat(f"{__name__}.table:write", (".parquet",), about="a table of events"),
@@ -279,6 +280,39 @@ class Title(NamedTuple):
     how: str = ""
     rules: str = ""
     when: str = ""
+
+
+@dataclass
+class Seen:
+    """What is shown of a diff: its schema and stats, how often each column changed, and the first events of each kind."""
+
+    most: Mapping[str, int]  # events of each kind that are kept
+    schema: dict[str, Any] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def read(self, lines: Iterable[bytes], changes: Mapping[str, int] | None = None) -> None:
+        """Take the events; `changes` says how often each column changed, without it that is counted."""
+        left = dict(self.most)
+        for event in map(exact_loads, lines):
+            kind = event["type"]
+            if kind == "schema":
+                self.schema = event
+            elif kind == "stats":
+                self.stats = event
+            elif kind in left:
+                self.changes.update(list(event.get("delta", {})))
+                if left[kind]:
+                    left[kind] -= 1
+                    self.rows.append(event)
+        if changes is not None:
+            self.changes = +Counter(changes)
+
+    @property
+    def key(self) -> list[str]:
+        """The key columns of the events."""
+        return next((list(row["key"]) for row in self.rows if "key" in row), [])
 
 
 class TextWriter:

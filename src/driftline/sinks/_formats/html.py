@@ -5,50 +5,29 @@ The number of changes of each kind and of columns is bounded; the counts are alw
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from driftline.core import exact_loads
-from driftline.sinks._formats import FIRST, Title
+from driftline.sinks._formats import FIRST, Seen, Title
 from driftline.sinks._pages import page_bytes
 
 MOST_COLUMNS = 50  # beside the key; columns that changed come first
 MOST_RATES = 500
 
-_KINDS = ("added", "removed", "changed")
 _SIGNS = {"added": "+", "removed": "−", "changed": "~"}
 
 Event = dict[str, Any]
 
 
 @dataclass
-class _Page:
+class _Page(Seen):
     """The data of the template."""
 
     heading: Title = field(default_factory=Title)
     wanted: list[str] | None = None  # the requested columns; None: all
     judged: frozenset[str] | None = None  # the compared columns, by A's names; None: not known
-    schema: Event = field(default_factory=dict)
-    stats: Event = field(default_factory=dict)
-    changes: Counter[str] = field(default_factory=Counter)
-    listed: Counter[str] = field(default_factory=Counter)
-    rows: list[Event] = field(default_factory=list)
     profile: Event = field(default_factory=dict)
-
-    def note(self, event: Event) -> None:
-        """Count an event."""
-        kind = event["type"]
-        if kind == "schema":
-            self.schema = event
-        elif kind == "stats":
-            self.stats = event
-        elif kind in _KINDS:
-            self.changes.update(list(event.get("delta", {})))
-            if self.listed[kind] < FIRST["html"][kind]:
-                self.listed[kind] += 1
-                self.rows.append(event)
 
     @property
     def total(self) -> int:
@@ -58,12 +37,7 @@ class _Page:
     @property
     def kinds(self) -> list[tuple[str, str, int]]:
         """Each kind of change with its sign and its count."""
-        return [(kind, _SIGNS[kind], self.stats[f"rows_{kind}"]) for kind in _KINDS]
-
-    @property
-    def key(self) -> list[str]:
-        """The key columns of the events."""
-        return next((list(row["key"]) for row in self.rows if "key" in row), [])
+        return [(kind, sign, self.stats[f"rows_{kind}"]) for kind, sign in _SIGNS.items()]
 
     @property
     def all_columns(self) -> list[str]:
@@ -109,12 +83,9 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
 
     `changes` says how often each column changed; without it the events are counted.
     """
-    page = _Page(settings.get("heading", Title()), wanted=settings.get("columns"), judged=settings.get("judged"))
-    page.profile = settings.get("profile") or {}
-    for line in lines:
-        page.note(exact_loads(line))
-    if settings.get("changes") is not None:
-        page.changes = +Counter(settings["changes"])
+    chosen = {"wanted": settings.get("columns"), "judged": settings.get("judged")}
+    page = _Page(FIRST["html"], heading=settings.get("heading", Title()), profile=settings.get("profile") or {}, **chosen)
+    page.read(lines, settings.get("changes"))
     shown = page.columns
     same = {name for name in shown if not page.changes[name]}
     rows = ((row, page.left_out(row, set(shown))) for row in page.rows)

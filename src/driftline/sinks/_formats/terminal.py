@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console, Group
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.core import exact_loads
-from driftline.sinks._formats import FIRST, TextWriter, Title, cell_text
+from driftline.sinks._formats import FIRST, Seen, TextWriter, Title, cell_text
 from driftline.sinks._pages import common_start, difference_in_words, missing_word
 
 _SHOWN_CELLS = 6
@@ -30,42 +29,18 @@ _GAP = 2
 _WIDE = 100  # characters of a terminal that has room for shares
 _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGN = {"added": "+", "removed": "−", "changed": "~"}
+_EXAMPLES = 3  # of a column in the summary
+_LONGEST_EXAMPLE = 40
+_COUNTS = {
+    "rows_total_compared": "on both sides",
+    "rows_added": "added",
+    "rows_removed": "removed",
+    "rows_changed": "changed",
+    "rows_unchanged": "unchanged",
+}
 
 Event = dict[str, Any]
 _NO_HEADING = Title()
-
-
-@dataclass
-class _Seen:
-    """The schema and stats, how often each column changed, and the first events of each kind."""
-
-    schema: Event = field(default_factory=dict)
-    stats: Event = field(default_factory=dict)
-    changes: Counter[str] = field(default_factory=Counter)
-    first: dict[str, list[Event]] = field(default_factory=lambda: {kind: [] for kind in _SIGN})
-
-    def note(self, event: Event) -> None:
-        """Count an event."""
-        kind = event["type"]
-        if kind == "schema":
-            self.schema = event
-        elif kind == "stats":
-            self.stats = event
-        elif kind in self.first:
-            self.changes.update(list(event.get("delta", {})))
-            if len(self.first[kind]) < FIRST["terminal"][kind]:
-                self.first[kind].append(event)
-
-    @property
-    def columns(self) -> list[str]:
-        """All columns, those of B first."""
-        return list(dict.fromkeys([*self.schema.get("columns_b", []), *self.schema.get("columns_a", [])]))
-
-    @property
-    def key(self) -> list[str]:
-        """The key columns of the events."""
-        events = [event for listed in self.first.values() for event in listed]
-        return next((list(event["key"]) for event in events if "key" in event), [])
 
 
 def write(
@@ -82,10 +57,8 @@ def write(
 
     `changes` says how often each column changed; without it the events are counted. `profile` has the kinds of change.
     """
-    seen = _Seen()
-    for line in lines:
-        seen.note(exact_loads(line))
-    seen.changes = seen.changes if changes is None else +Counter(changes)
+    seen = Seen(FIRST["terminal"])
+    seen.read(lines, changes)
     text = TextWriter(out)
     force = True if out.isatty() else None
     console = Console(
@@ -127,7 +100,7 @@ def _counts(stats: Event, *, with_shares: bool) -> Text:
     return line.append(f"{stats['rows_unchanged']:,} unchanged", "dim")
 
 
-def _columns(seen: _Seen, profile: Event, width: int) -> Table | None:
+def _columns(seen: Seen, profile: Event, width: int) -> Table | None:
     """Columns by changes, with the share of the compared rows that match, and the kind of change."""
     compared = seen.stats["rows_total_compared"]
     if not seen.changes or not compared:
@@ -162,9 +135,9 @@ def _fitting_words(words: Sequence[str], room: int) -> str:
     return told
 
 
-def _cells(seen: _Seen, width: int) -> Table | None:
+def _cells(seen: Seen, width: int) -> Table | None:
     """The first changed rows, one line a cell."""
-    events = seen.first["changed"]
+    events = [row for row in seen.rows if row["type"] == "changed"]
     if not events:
         return None
     key = seen.key or ["row"]
@@ -220,13 +193,14 @@ def _rules(profile: Event) -> Padding | None:
     return Padding(Text("\n").join(lines), (0, 0, 0, 2)) if lines else None
 
 
-def _rows(seen: _Seen, width: int) -> Group | None:
+def _rows(seen: Seen, width: int) -> Group | None:
     """The first removed and added rows, as many columns as fit."""
-    events = [*seen.first["removed"], *seen.first["added"]]
+    events = [row for kind in ("removed", "added") for row in seen.rows if row["type"] == kind]
     if not events:
         return None
     key = seen.key or (["row"] if "row_index" in events[0] else [])
-    others = [name for name in seen.columns if name not in key]
+    columns = dict.fromkeys([*seen.schema.get("columns_b", []), *seen.schema.get("columns_a", [])])
+    others = [name for name in columns if name not in key]
     names = _fitting(others, key, events, width)
     table = _plain_table(*key, *names, whole=len(key))
     for event in events:
@@ -253,13 +227,12 @@ def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: i
     return chosen
 
 
-def _rest(seen: _Seen, hints: bool) -> Text | None:
+def _rest(seen: Seen, hints: bool) -> Text | None:
     """How many changes are left out, and how to see them."""
-    shown = sum(map(len, seen.first.values()))
     total = sum(seen.stats[f"rows_{kind}"] for kind in _SIGN)
     if not total:
         return Text("  no differences", "bold green")
-    left = total - shown
+    left = total - len(seen.rows)
     if not hints:
         return Text(f"  … and {left:,} more", "dim") if left > 0 else None
     line = Text("  ").append(f"{left:,} more: " if left > 0 else "", "dim")
@@ -309,3 +282,62 @@ def _short(text: str) -> str:
 def _plain(text: str) -> str:
     """Text without control characters."""
     return "".join(each if each.isprintable() else "␊" if each == "\n" else "·" for each in text)
+
+
+# The summary: counts, and the changed columns with counts and examples, as text tables.
+def write_summary(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """Write two tables: counts of rows, and changed columns."""
+    stats: Event = {}
+    examples: dict[str, list[str]] = {}
+    changes: Counter[str] = Counter()
+    for event in map(exact_loads, lines):
+        stats = event if event["type"] == "stats" else stats
+        for name, cell in event.get("delta", {}).items():
+            changes[name] += 1
+            if changes[name] <= _EXAMPLES:
+                examples.setdefault(name, []).append(_example(event, cell))
+    text = TextWriter(out)
+    on_terminal = out.isatty()
+    console = Console(
+        file=cast(TextIO, text), highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal
+    )
+    heading, profile = settings.get("heading", Title()), settings.get("profile") or {}
+    if heading.compared:
+        console.print(Text(f"{heading.compared}, {heading.how}, {heading.when}"))
+    if heading.rules:
+        console.print(Text(f"rules: {heading.rules}"))
+    counts = Table("rows", title="What changed", title_justify="left")
+    counts.add_column("count", justify="right")
+    for count, words in _COUNTS.items():
+        counts.add_row(words, f"{stats[count]:,}")
+    console.print(counts)
+    if changes:
+        console.print(_columns_with_examples(changes, examples, profile.get("columns", {})))
+        for words in [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]:
+            console.print(Text(words))
+    if stats.get("truncated"):
+        console.print("Columns and examples cover the listed changes only: the list was limited.")
+    text.flush()
+
+
+def _columns_with_examples(changes: Counter[str], examples: dict[str, list[str]], kinds: Event) -> Table:
+    table = Table("column", title="Changed columns", title_justify="left")
+    table.add_column("rows", justify="right")
+    table.add_column("kind of change")
+    table.add_column("examples")
+    for name, count in sorted(changes.items(), key=lambda item: (-item[1], item[0])):
+        words = "\n".join(kinds.get(name, {}).get("words", ()))
+        table.add_row(Text(name), f"{count:,}", Text(words), Text("\n".join(examples[name])))
+    return table
+
+
+def _example(event: Event, cell: Event) -> str:
+    """A changed cell: the key or the number of its row, the value before and the one after."""
+    place = ", ".join(cell_text(part) for part in event["key"].values()) if "key" in event else ""
+    sides = (repr(side) if isinstance(side, str) else cell_text(side) for side in (cell["from"], cell["to"]))
+    before, after = map(_shortened, sides)
+    return f"{_shortened(place) if 'key' in event else 'row ' + str(event['row_index'])}: {before} → {after}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_EXAMPLE else text[: _LONGEST_EXAMPLE - 1] + "…"

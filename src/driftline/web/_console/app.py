@@ -57,7 +57,7 @@ class Console:
         self.results = Results(self.folder, self.jobs)
         self.studies = Studies(self.folder, self.jobs)
         self.pipelines = Pipelines(self.folder, self.jobs)
-        self.lakes = Lakes(self.folder, self.jobs)
+        self.lakes = Lakes(self.folder)
         self.reviews = Reviews(self.folder, self.jobs)
         self.previews = Previews(self.folder)
 
@@ -75,7 +75,7 @@ class Console:
 
     def app(self) -> Starlette:
         """The ASGI application, without its guard."""
-        routes = [route for page in _PAGES for route in page.routes(self)]
+        routes = [route for page in _PAGES for route in page.pages.routes(self)]
         return Starlette(
             routes=[
                 *routes,

@@ -5,19 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import PAGE_ROWS, handler, page, page_count
+from driftline.web._console.answers import PAGE_ROWS, Pages, View, page, view_page
 
 if TYPE_CHECKING:
     from driftline.changesets import Applied, Conflict, Operation
@@ -30,131 +26,56 @@ _POLICIES = ("abort", "omit", "replace")
 _LARGEST_COPY = 1 << 30  # of a database that a change is tried on
 _MOST_CONFLICTS = 500
 _MARKERS = (b"T", b"P")
+pages = Pages("Changesets")
 
 
-def routes(console: Console) -> list[Route]:
-    """The pages of changesets."""
-    return [
-        Route("/changesets", _list(console)),
-        Route("/changesets/view", _view(console)),
-        Route("/changesets/inverse", _inverse(console)),
-    ]
-
-
-@dataclass(frozen=True)
-class ShownRow:
-    """One operation: its table, and for each column the value before and after; absent ones are left out."""
-
-    kind: str
-    table: str
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    old: dict[str, Any]
-    new: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class FileView:
-    """What one address shows of a changeset."""
-
-    name: str
-    database: str
-    show: str
-    table: str
-    page: int
-    policy: str
-    is_patchset: bool
-    tables: list[tuple[str, Counter[str]]]
-    rows: list[ShownRow]
-    statements: list[str]
-    problem: str
-    outcome: Applied | None
-
-    @property
-    def total(self) -> int:
-        """How many operations the chosen tables have."""
-        return sum(counts.total() for name, counts in self.tables if self.table in ("", name))
-
-    @property
-    def pages(self) -> int:
-        """How many pages they fill."""
-        return page_count(self.total)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """All operations by kind."""
-        return sum((counts for _, counts in self.tables), Counter())
-
-    @property
-    def tabs(self) -> list[tuple[str, str]]:
-        """The lists; a patchset has no inverse."""
-        return [(show, name) for show, name in _VIEWS.items() if show != "inverse" or not self.is_patchset]
-
-    @property
-    def conflicts(self) -> list[tuple[str, str, list[str], list[tuple[str, list[str]]]]]:
-        """The conflicts as text: kind, resolution, columns, and the rows that meet."""
-        found = self.outcome.conflicts[:_MOST_CONFLICTS] if self.outcome else []
-        return [(conflict.describe(), action, *_meeting_rows(conflict)) for conflict, action in found]
-
-    def link(self, **change: object) -> str:
-        """The address of a neighbouring view."""
-        kept = {"path": self.name, "database": self.database, "show": self.show, "table": self.table, **change}
-        return f"/changesets/view?{urlencode({name: value for name, value in kept.items() if value})}"
-
-
-@handler
-async def _list(console: Console, request: Request) -> Response:
-    files = await run_in_threadpool(_files, console)
-    databases = await run_in_threadpool(console.folder.names, _DATABASES)
-    return page(request, "changesets.html", section="Changesets", files=files, databases=databases)
-
-
-def _files(console: Console) -> list[str]:
-    uploads = console.folder.hidden / "uploads"
+@pages("/changesets")
+def _list(console: Console, request: Request) -> Response:
+    folder = console.folder
+    uploads = folder.hidden / "uploads"
     dropped = sorted(uploads.iterdir()) if uploads.is_dir() else []
-    names = console.folder.names(_ENDINGS) + [
-        console.folder.relative(path) for path in dropped if path.suffix in _ENDINGS
-    ]
-    return [name for name in names if (console.folder.root / name).open("rb").read(1) in _MARKERS]
+    names = folder.names(_ENDINGS) + [folder.relative(path) for path in dropped if path.suffix in _ENDINGS]
+    files = [name for name in names if (folder.root / name).open("rb").read(1) in _MARKERS]
+    return page(request, "changesets.html", files=files, databases=folder.names(_DATABASES))
 
 
-@handler
-async def _view(console: Console, request: Request) -> Response:
-    view = await run_in_threadpool(_shown, console, dict(request.query_params))
-    template = "changeset_body.html" if request.headers.get("x-fragment") else "changeset.html"
-    databases = await run_in_threadpool(console.folder.names, _DATABASES)
-    return page(request, template, section="Changesets", view=view, databases=databases, policies=_POLICIES)
-
-
-def _shown(console: Console, query: dict[str, str]) -> FileView:
+@pages("/changesets/view")
+def _view(console: Console, request: Request) -> Response:
     from driftline.changesets import PATCHSET_MARKER, summary, tables_from_database
 
-    name, database = query.get("path", ""), query.get("database", "")
-    path = console.folder.path_of(name)
+    query = {name: request.query_params.get(name, "") for name in ("path", "database", "show", "table")}
+    query["show"] = query["show"] if query["show"] in _VIEWS else "rows"
+    policy = request.query_params.get("policy", "")
+    path, database = console.folder.path_of(query["path"]), query["database"]
     declared = tables_from_database(str(console.folder.path_of(database))) if database else []
     with path.open("rb") as stream:
         found = summary(stream, declared)
-    show = query.get("show", "") if query.get("show") in _VIEWS else "rows"
-    number = query.get("page", "")
-    at = max(1, int(number)) if number.isascii() and number.isdigit() and len(number) < 9 else 1
-    table = query.get("table", "")
-    policy = query.get("policy", "") if query.get("policy") in _POLICIES else "omit"
     tables = _counted((section.table.name, section.statistics()) for section in found.sections)
-    rows: list[ShownRow] = []
-    statements: list[str] = []
-    problem, outcome = "", None
+    view = View(
+        "/changesets/view",
+        query,
+        request.query_params.get("page", ""),
+        policy=policy if policy in _POLICIES else "omit",
+        is_patchset=found.marker == PATCHSET_MARKER,
+        tables=tables,
+        counts=sum((counts for _, counts in tables), Counter()),
+        total=sum(counts.total() for name, counts in tables if query["table"] in ("", name)),
+        outcome=None,
+    )
+    # A patchset has no inverse.
+    view.tabs = [(show, name) for show, name in _VIEWS.items() if show != "inverse" or not view.is_patchset]
     try:
-        if show == "apply" and database:
-            outcome = _tried(path, console.folder.path_of(database), policy)
-        elif show != "apply":
-            chosen = _operations(path, declared, table, (at - 1) * PAGE_ROWS, inverse=show == "inverse")
-            rows, statements = _rendered(chosen, show)
+        if view.show == "apply" and database:
+            view.outcome = _tried(path, console.folder.path_of(database), view.policy)
+            conflicts = view.outcome.conflicts[:_MOST_CONFLICTS]
+            view.conflicts = [(conflict.describe(), action, *_meeting_rows(conflict)) for conflict, action in conflicts]
+        elif view.show != "apply":
+            chosen = _operations(path, declared, view.table, view.first, inverse=view.show == "inverse")
+            view.rows, view.statements = _rendered(chosen, view.show)
     except DriftlineError as error:
-        problem = error.message
-    return FileView(
-        name, database, show, table, at, policy, found.marker == PATCHSET_MARKER,
-        tables, rows, statements, problem, outcome,
-    )  # fmt: skip
+        view.problem = error.message
+    databases = console.folder.names(_DATABASES)
+    return view_page(request, "changeset", view=view, databases=databases, policies=_POLICIES)
 
 
 def _counted(sections: Iterable[tuple[str, dict[str, int]]]) -> list[tuple[str, Counter[str]]]:
@@ -177,7 +98,7 @@ def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bo
         return list(islice(of_table, skip, skip + PAGE_ROWS))
 
 
-def _rendered(operations: list[Operation], show: str) -> tuple[list[ShownRow], list[str]]:
+def _rendered(operations: list[Operation], show: str) -> tuple[list[dict[str, Any]], list[str]]:
     from driftline.changesets import to_sql as statements
 
     if show in ("sql", "inverse"):
@@ -185,13 +106,20 @@ def _rendered(operations: list[Operation], show: str) -> tuple[list[ShownRow], l
     return [_row(each) for each in operations], []
 
 
-def _row(operation: Operation) -> ShownRow:
+def _row(operation: Operation) -> dict[str, Any]:
+    """One operation: its table, and for each column the value before and after; absent ones are left out."""
     from driftline.changesets import plain_operation
 
     plain = plain_operation(operation) or {}
     table = operation.table
-    key = tuple(table.column_names[index] for index in table.key_indexes)
-    return ShownRow(operation.kind, table.name, tuple(table.column_names), key, plain["old"] or {}, plain["new"] or {})
+    return {
+        "kind": operation.kind,
+        "table": table.name,
+        "columns": table.column_names,
+        "key": [table.column_names[index] for index in table.key_indexes],
+        "old": plain["old"] or {},
+        "new": plain["new"] or {},
+    }
 
 
 def _tried(path: Path, database: Path, policy: str) -> Applied:
@@ -229,19 +157,14 @@ def _meeting_rows(conflict: Conflict) -> tuple[list[str], list[tuple[str, list[s
     return list(operation.table.column_names), shown
 
 
-@handler
-async def _inverse(console: Console, request: Request) -> Response:
+@pages("/changesets/inverse")
+def _inverse(console: Console, request: Request) -> Response:
     """The inverse as a file."""
-    path = console.folder.path_of(request.query_params.get("path", ""))
-    data = await run_in_threadpool(_inverted, path)
-    headers = {"content-disposition": 'attachment; filename="inverse.bin"'}
-    return Response(data, media_type="application/octet-stream", headers=headers)
-
-
-def _inverted(path: Path) -> bytes:
     from driftline.changesets import invert_to
 
     with tempfile.TemporaryFile() as out:
-        invert_to(out, path)
+        invert_to(out, console.folder.path_of(request.query_params.get("path", "")))
         out.seek(0)
-        return out.read()
+        data = out.read()
+    headers = {"content-disposition": 'attachment; filename="inverse.bin"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)

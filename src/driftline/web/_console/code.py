@@ -6,22 +6,19 @@ import difflib
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 
 from driftline.core import write_atomically
 from driftline.errors import InputError
 from driftline.sinks import Part, highlight
-from driftline.web._console.answers import checked_form, handler, page
+from driftline.web._console.answers import Form, Pages, page, to_job, view_page
 from driftline.web._console.folder import Folder
-from driftline.web._console.results import ID, Job, Jobs
+from driftline.web._console.results import Job, Jobs, keep, newest, stored, time_now
 
 if TYPE_CHECKING:
     from driftline.codeindex import Section
@@ -31,56 +28,40 @@ _FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
 _CONTEXT = 3
 _MOST_REVISIONS = 300
 _DEEPEST = 3
+pages = Pages("Code")
 
 
-def routes(console: Console) -> list[Route]:
-    """The pages of code."""
-    return [
-        Route("/code", _start(console)),
-        Route("/code", _compare(console), methods=["POST"]),
-        Route("/code/revisions", _revisions(console)),
-        Route("/code/{id}", _review(console)),
-    ]
+@pages("/code")
+def _start(console: Console, request: Request) -> Response:
+    reviews = console.reviews
+    repositories = reviews.repositories()
+    revisions = reviews.revisions(repositories[0]) if repositories else []
+    shown: dict[str, Any] = {
+        "repositories": repositories,
+        "revisions": revisions,
+        "recent": newest(reviews.stored, Review, 30),
+    }
+    return page(request, "code.html", root=console.folder.root.name, **shown)
 
 
-@handler
-async def _start(console: Console, request: Request) -> Response:
-    repositories = await run_in_threadpool(console.reviews.repositories)
-    revisions = await run_in_threadpool(console.reviews.revisions, repositories[0]) if repositories else []
-    recent = await run_in_threadpool(console.reviews.recent)
-    return page(
-        request,
-        "code.html",
-        section="Code",
-        root=console.folder.root.name,
-        repositories=repositories,
-        revisions=revisions,
-        recent=recent,
-    )
+@pages("/code/revisions")
+def _revisions(console: Console, request: Request) -> Response:
+    return JSONResponse(console.reviews.revisions(request.query_params.get("repository", "")))
 
 
-@handler
-async def _revisions(console: Console, request: Request) -> Response:
-    return JSONResponse(await run_in_threadpool(console.reviews.revisions, request.query_params.get("repository", "")))
+@pages("/code", "POST")
+def _compare(console: Console, request: Request, form: Form) -> Response:
+    return to_job(console.reviews.start(*(form.get(field, usual) for field, usual in _FIELDS)))
 
 
-@handler
-async def _compare(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    name, before, after = (form.get(field, [usual])[0] for field, usual in _FIELDS)
-    job = await run_in_threadpool(console.reviews.start, name, before, after)
-    return RedirectResponse(f"/jobs/{job.id}", 303)
-
-
-@handler
-async def _review(console: Console, request: Request) -> Response:
+@pages("/code/{id}")
+def _review(console: Console, request: Request) -> Response:
     review = console.reviews.get(request.path_params["id"])
-    sections = await run_in_threadpool(console.reviews.sections, review)
+    sections = console.reviews.sections(review)
     wanted = request.query_params.get("file", "")
     chosen = next((section for section in sections if section.path == wanted), sections[0] if sections else None)
-    bodies = await run_in_threadpool(console.reviews.bodies, review, chosen) if chosen else []
-    template = "review_body.html" if request.headers.get("x-fragment") else "review.html"
-    return page(request, template, section="Code", review=review, sections=sections, chosen=chosen, bodies=bodies)
+    bodies = console.reviews.bodies(review, chosen) if chosen else []
+    return view_page(request, "review", review=review, sections=sections, chosen=chosen, bodies=bodies)
 
 
 @dataclass(frozen=True)
@@ -100,13 +81,7 @@ class Review:
         return f"{self.repository} {self.before} → {self.after}"
 
 
-@dataclass(frozen=True)
-class BodyLine:
-    """A line of a definition on both sides, in pieces with marks; None where a side has no such line."""
-
-    changed: bool
-    before: list[Part] | None
-    after: list[Part] | None
+BodyLine = tuple[bool, list[Part] | None, list[Part] | None]  # changed, before, after; None: no such line
 
 
 class Reviews:
@@ -155,30 +130,15 @@ class Reviews:
         folder.mkdir(parents=True)
         lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
         write_atomically(folder / "events.jsonl", "\n".join(lines).encode("utf-8", "surrogatepass"))
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        kept = {**asdict(review), "when": now, "summary": result.summary}
-        write_atomically(folder / "meta.json", json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        keep(folder, replace(review, when=time_now(), summary=result.summary))
         return f"/code/{job.id}"
-
-    def recent(self) -> list[Review]:
-        """The newest diffs, newest first."""
-        names = sorted((path.name for path in self.stored.iterdir()), reverse=True) if self.stored.is_dir() else []
-        found = []
-        for name in names[:30]:
-            try:
-                found.append(self.get(name))
-            except InputError:
-                continue
-        return found
 
     def get(self, review_id: str) -> Review:
         """A diff by its id."""
-        try:
-            if ID.fullmatch(review_id):
-                return Review(**json.loads((self.stored / review_id / "meta.json").read_bytes()))
-        except (OSError, ValueError, TypeError):
-            pass
-        raise InputError("there is no such diff of code here", code="not_found")
+        found = stored(self.stored, review_id, Review)
+        if found is None:
+            raise InputError("there is no such diff of code here", code="not_found")
+        return found
 
     def sections(self, review: Review) -> list[Section]:
         """What happened, file by file."""
@@ -231,5 +191,5 @@ def _aligned(before: Sequence[str], after: Sequence[str]) -> Iterator[BodyLine]:
 
 def _body_line(changed: bool, left: str | None, right: str | None) -> BodyLine:
     if changed and left is not None and right is not None:
-        return BodyLine(True, *highlight(left, right))
-    return BodyLine(changed, None if left is None else [(left, False)], None if right is None else [(right, False)])
+        return True, *highlight(left, right)
+    return changed, None if left is None else [(left, False)], None if right is None else [(right, False)]

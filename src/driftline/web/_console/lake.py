@@ -8,48 +8,28 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import PAGE_ROWS, checked_form, handler, page, page_count
+from driftline.web._console.answers import PAGE_ROWS, Form, Pages, View, number, page, to_job, view_page
 from driftline.web._console.folder import Folder
-from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.lake import HistoryEntry, Lake, TableStatus, Verification
+    from driftline.lake import HistoryEntry, Lake, Verification
     from driftline.web._console.app import Console
+    from driftline.web._console.results import Job
 
-ROW_ID = "_row_id"
+_ROW_ID = "_row_id"
 _DEEPEST = 4
 _MOST_STATES = 6  # states of tables that are kept to turn pages in
 _MOST_MOMENTS = 200
 _VIEWS = {"rows": "Rows", "row": "History of a row", "log": "Log", "proof": "Verify"}
-
-
-@dataclass(frozen=True)
-class LakeTable:
-    """A table of a lake and how far its state is; or why that cannot be read."""
-
-    name: str
-    status: TableStatus | None
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class ShownDelta:
-    """One delta of a row's history, with for each column its value and why that counts or not."""
-
-    entry: HistoryEntry
-    when: str
-    columns: list[tuple[str, Any, bool, str]]
+pages = Pages("Lake")
 
 
 class State:
@@ -58,32 +38,30 @@ class State:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self.starts = [0]
+        self._starts = [0]
         file.seek(0)
         for line in file:
-            self.starts.append(self.starts[-1] + len(line))
+            self._starts.append(self._starts[-1] + len(line))
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self._starts) - 1
 
-    def rows(self, page: int) -> list[dict[str, Any]]:
-        """The rows of a page."""
-        first = (page - 1) * PAGE_ROWS
-        last = min(first + PAGE_ROWS, len(self))
-        if first >= last:
+    def rows(self, first: int) -> list[dict[str, Any]]:
+        """The rows of the page that begins with the row of that number."""
+        starts = self._starts[first : first + PAGE_ROWS + 1]
+        if len(starts) < 2:
             return []
         with self._lock:
-            self._file.seek(self.starts[first])
-            data = self._file.read(self.starts[last] - self.starts[first])
+            self._file.seek(starts[0])
+            data = self._file.read(starts[-1] - starts[0])
         return [json.loads(line) for line in data.splitlines()]
 
 
 class Lakes:
-    """Finds lakes and answers questions about them."""
+    """The lakes of a folder, with states that pages are turned in, and proofs."""
 
-    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._jobs = jobs
         self._states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
         self._lock = threading.Lock()
         self.proofs: dict[tuple[str, str], Verification] = {}
@@ -110,27 +88,6 @@ class Lakes:
         self.folder.refuse_links_out(path, name)
         return Lake(str(path))
 
-    def tables(self, lake: Lake) -> list[LakeTable]:
-        """The tables of a lake."""
-        from driftline.lake import status_of
-
-        found = []
-        for name in lake.tables():
-            try:
-                found.append(LakeTable(name, status_of(lake, name)))
-            except DriftlineError as error:
-                found.append(LakeTable(name, None, error.message))
-        return found
-
-    def moments(self, lake: Lake, table: str) -> list[int]:
-        """The timestamps at which deltas ended that came together, oldest first: the stops of the slider."""
-        from driftline.lake import lake_log
-
-        ends = {entry.max_hlc for entry in lake_log(lake, table) if entry.part == "deltas"}
-        stops = sorted(end for end in ends if end is not None)
-        step = -(-len(stops) // _MOST_MOMENTS) or 1
-        return stops[::-1][::step][::-1]
-
     def state(self, lake: Lake, table: str, as_of: int | None) -> State:
         """The rows of a table at a moment; kept until deltas come or many others were looked at."""
         from driftline.lake import lake_log, materialize
@@ -149,34 +106,91 @@ class Lakes:
                 self._states.popitem(last=False)
         return state
 
-    def history(self, lake: Lake, table: str, row_id: str) -> list[ShownDelta]:
-        """Every delta of a row, newest first, and why each of its values counts or not."""
-        from driftline.lake import row_history, timestamp_text
 
-        entries = row_history(lake, table, row_id)
-        return [
-            ShownDelta(entry, timestamp_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
-            for number, entry in reversed(list(enumerate(entries)))
-        ]
-
-    def prove(self, name: str, table: str) -> Job:
-        """Begin to prove that the state of a table is the replay of its deltas."""
-        from driftline.lake import verify
-
-        lake = self.open(name)
-        lake.table_name(table)
-
-        def work(job: Job) -> str:
-            self.proofs[name, table] = verify(lake, table, tracker=job.tracker)
-            return f"/lake/view?{urlencode({'path': name, 'table': table, 'show': 'proof'})}"
-
-        return self._jobs.start(f"verify {table}", work)
+@pages("/lake")
+def _list(console: Console, request: Request) -> Response:
+    names = console.lakes.names()
+    if len(names) == 1:
+        return RedirectResponse(f"/lake/view?{urlencode({'path': names[0]})}", 303)
+    return page(request, "lakes.html", names=names, root=console.folder.root.name)
 
 
-def _reasons(entry: HistoryEntry, later: Sequence[HistoryEntry]) -> list[tuple[str, Any, bool, str]]:
+@pages("/lake/view")
+def _view(console: Console, request: Request) -> Response:
+    from driftline.lake import timestamp_text
+
+    given = request.query_params
+    lake = console.lakes.open(given.get("path", ""))
+    tables = [_table(lake, name) for name in lake.tables()]
+    table = given.get("table", "") or (tables[0]["name"] if tables else "")
+    table = lake.table_name(table) if table else ""
+    moments = _moments(lake, table) if table else []
+    at = number(given.get("at", ""))
+    at = at if at is not None and at < len(moments) - 1 else None  # the last stop is now
+    show = given.get("show", "") if given.get("show") in _VIEWS else "rows"
+    query = {"path": given.get("path", ""), "table": table, "show": show, "row": given.get("row", "")}
+    query["at"] = "" if at is None else str(at)
+    view = View("/lake/view", query, given.get("page", ""), tables=tables, moments=moments, tabs=_VIEWS.items())
+    view.rows, view.history, view.log, view.proof = [], [], [], None
+    view.moment = "now" if at is None else timestamp_text(moments[at])
+    if table:
+        try:
+            _fill(console, lake, view, None if at is None else moments[at])
+        except DriftlineError as error:
+            view.problem = error.message
+    return view_page(request, "lake", view=view)
+
+
+def _table(lake: Lake, name: str) -> dict[str, Any]:
+    """A table of a lake and how far its state is; or why that cannot be read."""
+    from driftline.lake import status_of
+
+    try:
+        return {"name": name, "status": status_of(lake, name), "error": ""}
+    except DriftlineError as error:
+        return {"name": name, "status": None, "error": error.message}
+
+
+def _moments(lake: Lake, table: str) -> list[int]:
+    """The timestamps at which deltas ended that came together, oldest first: the stops of the slider."""
+    from driftline.lake import lake_log
+
+    ends = {entry.max_hlc for entry in lake_log(lake, table) if entry.part == "deltas"}
+    stops = sorted(end for end in ends if end is not None)
+    step = -(-len(stops) // _MOST_MOMENTS) or 1
+    return stops[::-1][::step][::-1]
+
+
+def _fill(console: Console, lake: Lake, view: View, as_of: int | None) -> None:
+    from driftline.lake import lake_log
+
+    if view.show == "rows":
+        state = console.lakes.state(lake, view.table, as_of)
+        view.total, view.rows = len(state), state.rows(view.first)
+        view.columns = list(dict.fromkeys(name for row in view.rows for name in row if name != _ROW_ID))
+    elif view.show == "row":
+        view.history = _history(lake, view.table, view.row) if view.row else []
+    elif view.show == "log":
+        view.log = list(reversed(lake_log(lake, view.table)))[:500]
+    else:
+        view.proof = console.lakes.proofs.get((view.path, view.table))
+
+
+def _history(lake: Lake, table: str, row_id: str) -> list[dict[str, Any]]:
+    """Every delta of a row, newest first, with for each column its value and why that counts or not."""
+    from driftline.lake import row_history, timestamp_text
+
+    entries = row_history(lake, table, row_id)
     return [
-        (each.column, each.value, each.column in entry.won, _reason(entry, each.column, later))
-        for each in entry.delta.columns
+        {
+            "entry": entry,
+            "when": timestamp_text(entry.delta.hlc),
+            "columns": [
+                (each.column, each.value, each.column in entry.won, _reason(entry, each.column, entries[place + 1 :]))
+                for each in entry.delta.columns
+            ],
+        }
+        for place, entry in reversed(list(enumerate(entries)))
     ]
 
 
@@ -196,121 +210,17 @@ def _reason(entry: HistoryEntry, column: str, later: Sequence[HistoryEntry]) -> 
     return "the row was deleted"
 
 
-# The pages.
-def routes(console: Console) -> list[Route]:
-    """The pages of lakes."""
-    return [
-        Route("/lake", _list(console)),
-        Route("/lake/view", _view(console)),
-        Route("/lake/verify", _verify(console), methods=["POST"]),
-    ]
+@pages("/lake/verify", "POST")
+def _verify(console: Console, request: Request, form: Form) -> Response:
+    """Begin to prove that the state of a table is the replay of its deltas."""
+    from driftline.lake import verify
 
+    name, table = form.get("path", ""), form.get("table", "")
+    lake = console.lakes.open(name)
+    lake.table_name(table)
 
-@dataclass
-class LakeView:
-    """What one address shows of a lake."""
+    def work(job: Job) -> str:
+        console.lakes.proofs[name, table] = verify(lake, table, tracker=job.tracker)
+        return f"/lake/view?{urlencode({'path': name, 'table': table, 'show': 'proof'})}"
 
-    name: str
-    table: str
-    show: str
-    at: int | None  # which stop of the slider; None: now
-    page: int
-    row: str
-    tables: list[LakeTable]
-    moments: list[int]
-    total: int = 0
-    rows: list[dict[str, Any]] | None = None
-    history: list[ShownDelta] | None = None
-    log: list[Any] | None = None
-    proof: Any = None
-    problem: str = ""
-
-    @property
-    def tabs(self) -> list[tuple[str, str]]:
-        """The views."""
-        return list(_VIEWS.items())
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns that the rows of this page have, in the order in which they come."""
-        return list(dict.fromkeys(name for row in self.rows or () for name in row if name != ROW_ID))
-
-    @property
-    def pages(self) -> int:
-        """How many pages the rows fill."""
-        return page_count(self.total)
-
-    @property
-    def moment(self) -> str:
-        """The chosen moment in words."""
-        from driftline.lake import timestamp_text
-
-        return "now" if self.at is None else timestamp_text(self.moments[self.at])
-
-    def link(self, **change: object) -> str:
-        """The address of a neighbouring view."""
-        at = "" if self.at is None else str(self.at)
-        kept = {"path": self.name, "table": self.table, "show": self.show, "at": at, "row": self.row, **change}
-        return f"/lake/view?{urlencode({name: value for name, value in kept.items() if value != ''})}"
-
-
-@handler
-async def _list(console: Console, request: Request) -> Response:
-    names = await run_in_threadpool(console.lakes.names)
-    if len(names) == 1:
-        return RedirectResponse(f"/lake/view?{urlencode({'path': names[0]})}", 303)
-    return page(request, "lakes.html", section="Lake", names=names, root=console.folder.root.name)
-
-
-@handler
-async def _view(console: Console, request: Request) -> Response:
-    view = await run_in_threadpool(_shown, console, dict(request.query_params))
-    template = "lake_body.html" if request.headers.get("x-fragment") else "lake.html"
-    return page(request, template, section="Lake", view=view)
-
-
-def _shown(console: Console, query: dict[str, str]) -> LakeView:
-    lake = console.lakes.open(query.get("path", ""))
-    tables = console.lakes.tables(lake)
-    table = query.get("table", "") or (tables[0].name if tables else "")
-    if table:
-        table = lake.table_name(table)
-    moments = console.lakes.moments(lake, table) if table else []
-    at = _number(query.get("at", ""))
-    at = at if at is not None and at < len(moments) - 1 else None  # the last stop is now
-    show = query.get("show", "") if query.get("show") in _VIEWS else "rows"
-    view = LakeView(
-        query.get("path", ""), table, show, at, max(1, _number(query.get("page", "")) or 1), query.get("row", ""),
-        tables, moments,
-    )  # fmt: skip
-    if table:
-        try:
-            _fill(console, lake, view)
-        except DriftlineError as error:
-            view.problem = error.message
-    return view
-
-
-def _fill(console: Console, lake: Any, view: LakeView) -> None:
-    from driftline.lake import lake_log
-
-    if view.show == "rows":
-        state = console.lakes.state(lake, view.table, None if view.at is None else view.moments[view.at])
-        view.total, view.rows = len(state), state.rows(view.page)
-    elif view.show == "row" and view.row:
-        view.history = console.lakes.history(lake, view.table, view.row)
-    elif view.show == "log":
-        view.log = list(reversed(lake_log(lake, view.table)))[:500]
-    elif view.show == "proof":
-        view.proof = console.lakes.proofs.get((view.name, view.table))
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
-
-
-@handler
-async def _verify(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    job = await run_in_threadpool(console.lakes.prove, form.get("path", [""])[0], form.get("table", [""])[0])
-    return RedirectResponse(f"/jobs/{job.id}", 303)
+    return to_job(console.jobs.start(f"verify {table}", work))

@@ -9,24 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from driftline.core import write_atomically
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import PAGE_ROWS, Form, checked_form, handler, page, page_count
+from driftline.web._console.answers import PAGE_ROWS, Form, Pages, View, page, to_job, view_page
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder
-from driftline.web._console.results import Job, Jobs
+from driftline.web._console.results import Job, Jobs, keep, read_record, time_now
 
 if TYPE_CHECKING:
     from driftline.payloads import BatchJob, RuleEdit
@@ -36,10 +32,11 @@ _MOST_PAIRS = 50_000  # that suggestions are made from
 _MOST_FAILURES = 1000
 _FAILED = b'"success":false'
 _RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
-RULE_ENDINGS = (".yaml", ".yml", ".json")
+_RULE_ENDINGS = (".yaml", ".yml", ".json")
 _PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
-_VIEWS = ("places", "failed", "rules", "unused")
+_VIEWS = {"places": "Places", "failed": "Failed pairs", "rules": "Suggested rules", "unused": "Rules never used"}
 Endpoint = str | None
+pages = Pages("Payloads")
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class Change:
     file: str
     edit: RuleEdit
     digest: str
-    rules: list[dict[str, Any]] = field(default_factory=list)
+    rules: list[dict[str, Any]]
 
 
 class Studies:
@@ -116,9 +113,7 @@ class Studies:
         with job.tracker.phase("suggest", total=max(1, len(study.rules)), unit="items"):
             found = [one for rules in study.rules or ((None, ""),) for one in self._suggestions(study, rules, job)]
         write_atomically(folder / _SUGGESTIONS, to_json_bytes(found))
-        now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - began, 3)
-        record = {**asdict(study), "when": now, "seconds": seconds}
-        write_atomically(folder / _RECORD, json.dumps(record, ensure_ascii=False).encode())
+        keep(folder, replace(study, when=time_now(), seconds=round(time.monotonic() - began, 3)), _RECORD)
         return f"/payloads/batch?path={name}"
 
     def _batch_job(self, study: Study) -> BatchJob:
@@ -171,7 +166,7 @@ class Studies:
         for folder in folders[:200]:
             summary = _json(folder / "summary.json")
             if isinstance(summary, dict) and "matched" in summary:
-                found.append((self.folder.relative(folder), _stored_study(folder), summary))
+                found.append((self.folder.relative(folder), read_record(folder / _RECORD, Study), summary))
         return found
 
     def open(self, name: str) -> Batch:
@@ -180,16 +175,9 @@ class Studies:
         summary, places = _json(folder / "summary.json"), _json(folder / "aggregate.json")
         if not isinstance(summary, dict) or not isinstance(places, list):
             raise InputError(f"{name} holds no batch of payloads", code="bad_batch")
-        suggestions, coverage = _json(folder / _SUGGESTIONS), _json(folder / "coverage.json")
-        return Batch(
-            name,
-            _stored_study(folder),
-            summary,
-            places,
-            coverage or [],
-            suggestions or [],
-            _failures(folder / "reports.jsonl"),
-        )
+        coverage, suggestions = (_json(folder / file) or [] for file in ("coverage.json", _SUGGESTIONS))
+        study = read_record(folder / _RECORD, Study)
+        return Batch(name, study, summary, places, coverage, suggestions, _failures(folder / "reports.jsonl"))
 
     # --- accepting ---------------------------------------------------------------------------------------------------
 
@@ -224,15 +212,10 @@ class Studies:
     def _text(self, file: str) -> str:
         from driftline.payloads import read_text
 
-        if not file.endswith(RULE_ENDINGS):
+        if not file.endswith(_RULE_ENDINGS):
             raise InputError(f"{file}: rules are kept in a file that ends with .yaml, .yml or .json", code="bad_name")
         path = self.folder.new_path(file)
         return read_text(path) if path.exists() else ""
-
-
-def suggestion_names(batch: Batch) -> list[str]:
-    """How the suggestions of a batch are named in a form: by endpoint and id."""
-    return [_name(one) for one in batch.suggestions]
 
 
 def _name(suggestion: dict[str, Any]) -> str:
@@ -256,14 +239,6 @@ def _json(path: Path) -> Any:
         return None
 
 
-def _stored_study(folder: Path) -> Study | None:
-    plain = _json(folder / _RECORD)
-    try:
-        return Study(**{**plain, "rules": tuple((endpoint, file) for endpoint, file in plain["rules"])})
-    except (TypeError, KeyError, ValueError):
-        return None
-
-
 def _failures(reports: Path) -> list[dict[str, Any]]:
     """The first pairs that could not be compared, with reasons."""
     found = []
@@ -279,154 +254,77 @@ def _failures(reports: Path) -> list[dict[str, Any]]:
     return found
 
 
-# The pages.
-def routes(console: Console) -> list[Route]:
-    """The pages of payloads."""
-    return [
-        Route("/payloads", _batches(console)),
-        Route("/payloads/compare", _compare(console), methods=["POST"]),
-        Route("/payloads/batch", _batch(console)),
-        Route("/payloads/again", _again(console), methods=["POST"]),
-        Route("/payloads/accept", _look(console)),
-        Route("/payloads/accept", _accept(console), methods=["POST"]),
-    ]
+@pages("/payloads")
+def _batches(console: Console, request: Request) -> Response:
+    folder = console.folder
+    offered: dict[str, Any] = {
+        "pairs": folder.names(_PAIR_ENDINGS),
+        "rules": folder.names(_RULE_ENDINGS),
+        "root": folder.root.name,
+    }
+    return page(request, "payloads.html", batches=console.studies.batches(), **offered)
 
 
-@dataclass(frozen=True)
-class BatchView:
-    """What one address shows of a batch."""
-
-    batch: Batch
-    show: str
-    endpoint: str
-    words: str
-    page: int
-
-    @property
-    def endpoints(self) -> list[tuple[str, Mapping[str, int]]]:
-        """Endpoints with their counts, those with most differences first."""
-        known = self.batch.summary.get("endpoints") or {}
-        return sorted(known.items(), key=lambda item: -item[1].get("different", 0))
-
-    @property
-    def listed(self) -> list[dict[str, Any]]:
-        """All entries of the chosen list, under its filters."""
-        rows = {
-            "places": _by_frequency(self.batch.places),
-            "failed": self.batch.failures,
-            "rules": self.batch.suggestions,
-            "unused": [row for row in self.batch.coverage if not row.get("used")],
-        }[self.show]
-        words = self.words.lower()
-        return [row for row in rows if self._is_here(row) and (not words or words in str(row).lower())]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The entries of this page."""
-        return self.listed[(self.page - 1) * PAGE_ROWS : self.page * PAGE_ROWS]
-
-    @property
-    def pages(self) -> int:
-        """How many pages there are."""
-        return page_count(len(self.listed))
-
-    @property
-    def tabs(self) -> list[tuple[str, str, int]]:
-        """The lists, with their names and lengths."""
-        unused = sum(not row.get("used") for row in self.batch.coverage)
-        counts = (len(self.batch.places), int(self.batch.summary["failed"]), len(self.batch.suggestions), unused)
-        names = ("Places", "Failed pairs", "Suggested rules", "Rules never used")
-        return list(zip(_VIEWS, names, counts, strict=True))
-
-    def link(self, **change: object) -> str:
-        """The address of a neighbouring view."""
-        kept = {"path": self.batch.name, "show": self.show, "endpoint": self.endpoint, "q": self.words, **change}
-        return f"/payloads/batch?{urlencode({name: value for name, value in kept.items() if value not in ('', None)})}"
-
-    def _is_here(self, row: dict[str, Any]) -> bool:
-        endpoint = row.get("endpoint")
-        is_for_all = endpoint is None and self.show in ("rules", "unused")
-        return not self.endpoint or is_for_all or endpoint == self.endpoint
-
-
-def _by_frequency(places: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(places, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
-
-
-@handler
-async def _batches(console: Console, request: Request) -> Response:
-    return page(
-        request,
-        "payloads.html",
-        section="Payloads",
-        batches=await run_in_threadpool(console.studies.batches),
-        pairs=await run_in_threadpool(console.folder.names, _PAIR_ENDINGS),
-        rules=await run_in_threadpool(console.folder.names, RULE_ENDINGS),
-        root=console.folder.root.name,
-    )
-
-
-@handler
-async def _compare(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    return _to(await run_in_threadpool(console.studies.start, _requested_study(form)))
+@pages("/payloads/compare", "POST")
+def _compare(console: Console, request: Request, form: Form) -> Response:
+    return to_job(console.studies.start(_requested_study(form)))
 
 
 def _requested_study(form: Form) -> Study:
-    lines = [line.strip() for line in form.get("rules", [""])[0].splitlines() if line.strip()]
-    rules = tuple(_endpoint_and_file(line) for line in lines)
-    return Study(form.get("pairs", [""])[0], rules, form.get("root", [None])[0])
+    lines = [line.strip().rpartition("=") for line in form.get("rules", "").splitlines() if line.strip()]
+    rules = tuple((endpoint or None, file) for endpoint, _, file in lines)
+    return Study(form.get("pairs", ""), rules, form.get("root"))
 
 
-def _endpoint_and_file(line: str) -> tuple[str | None, str]:
-    endpoint, mark, file = line.rpartition("=")
-    return (endpoint or None, file) if mark else (None, line)
+@pages("/payloads/batch")
+def _batch(console: Console, request: Request) -> Response:
+    given = request.query_params
+    batch = console.studies.open(given.get("path", ""))
+    query = {"path": batch.name, "show": given.get("show", ""), "endpoint": given.get("endpoint", "")}
+    query["show"] = query["show"] if query["show"] in _VIEWS else "places"
+    view = View("/payloads/batch", query | {"q": given.get("q", "").strip()[:200]}, given.get("page", ""))
+    lists = {
+        "places": sorted(batch.places, key=lambda row: (row["severity"] != "ERROR", -row["pairs"])),
+        "failed": batch.failures,
+        "rules": batch.suggestions,
+        "unused": [row for row in batch.coverage if not row.get("used")],
+    }
+    counts = {name: len(rows) for name, rows in lists.items()} | {"failed": int(batch.summary["failed"])}
+    view.tabs = [(show, name, counts[show]) for show, name in _VIEWS.items()]
+    known = batch.summary.get("endpoints") or {}
+    view.endpoints = sorted(known.items(), key=lambda item: -item[1].get("different", 0))
+    words = view.q.lower()
+    listed = [row for row in lists[view.show] if _is_here(view, row) and (not words or words in str(row).lower())]
+    view.total, view.rows = len(listed), listed[view.first : view.first + PAGE_ROWS]
+    return view_page(request, "batch", view=view, batch=batch)
 
 
-@handler
-async def _batch(console: Console, request: Request) -> Response:
-    query = request.query_params
-    batch = await run_in_threadpool(console.studies.open, query.get("path", ""))
-    number = query.get("page", "")
-    view = BatchView(
-        batch,
-        query.get("show", "") if query.get("show") in _VIEWS else "places",
-        query.get("endpoint", ""),
-        query.get("q", "").strip()[:200],
-        max(1, int(number)) if number.isascii() and number.isdigit() and len(number) < 9 else 1,
-    )
-    template = "batch_body.html" if request.headers.get("x-fragment") else "batch.html"
-    return page(request, template, section="Payloads", view=view, batch=batch)
+def _is_here(view: View, row: dict[str, Any]) -> bool:
+    endpoint = row.get("endpoint")
+    is_for_all = endpoint is None and view.show in ("rules", "unused")
+    return not view.endpoint or is_for_all or endpoint == view.endpoint
 
 
-@handler
-async def _again(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    batch = await run_in_threadpool(console.studies.open, form.get("path", [""])[0])
-    study = batch.study or _requested_study(form)
-    return _to(await run_in_threadpool(console.studies.start, Study(study.pairs, study.rules, study.root)))
+@pages("/payloads/again", "POST")
+def _again(console: Console, request: Request, form: Form) -> Response:
+    study = console.studies.open(form.get("path", "")).study or _requested_study(form)
+    return to_job(console.studies.start(Study(study.pairs, study.rules, study.root)))
 
 
-@handler
-async def _look(console: Console, request: Request) -> Response:
+@pages("/payloads/accept")
+def _look(console: Console, request: Request) -> Response:
     """What accepting the chosen suggestions would change, before anything is written."""
     query = request.query_params
-    batch = await run_in_threadpool(console.studies.open, query.get("path", ""))
+    batch = console.studies.open(query.get("path", ""))
     wanted = query.getlist("rule")
-    known = [name for name in suggestion_names(batch) if name in wanted]
+    known = [name for name in map(_name, batch.suggestions) if name in wanted]
     file = query.get("file", "") or "rules.yaml"
-    changes = await run_in_threadpool(console.studies.changes, batch, known, file)
-    return page(request, "accept.html", section="Payloads", batch=batch, changes=changes, wanted=known, file=file)
+    changes = console.studies.changes(batch, known, file)
+    return page(request, "accept.html", batch=batch, changes=changes, wanted=known, file=file)
 
 
-@handler
-async def _accept(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    batch = await run_in_threadpool(console.studies.open, form.get("path", [""])[0])
-    file = form.get("file", ["rules.yaml"])[0]
-    changes = await run_in_threadpool(console.studies.changes, batch, form.get("rule", []), file)
-    return _to(await run_in_threadpool(console.studies.accept, batch, changes, form.get("digest", [])))
-
-
-def _to(job: Any) -> Response:
-    return RedirectResponse(f"/jobs/{job.id}", 303)
+@pages("/payloads/accept", "POST")
+def _accept(console: Console, request: Request, form: Form) -> Response:
+    batch = console.studies.open(form.get("path", ""))
+    changes = console.studies.changes(batch, form.getlist("rule"), form.get("file", "rules.yaml"))
+    return to_job(console.studies.accept(batch, changes, form.getlist("digest")))

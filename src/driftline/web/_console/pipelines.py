@@ -7,36 +7,24 @@ was dropped onto a page.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from driftline.errors import Cancelled, DriftlineError, InputError, PipelineError
-from driftline.web._console.answers import checked_form, handler, page
+from driftline.web._console.answers import Form, Pages, page, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline, RunReport, Selection
+    from driftline.pipeline import Pipeline, Selection
     from driftline.web._console.app import Console
 
 _MOST_PIPELINES = 100
-
-
-@dataclass(frozen=True)
-class Known:
-    """A pipeline of the folder with its last runs, newest first; or why it cannot be read."""
-
-    name: str
-    title: str
-    runs: list[dict[str, Any]]
-    error: str = ""
+pages = Pages("Pipelines")
 
 
 class Pipelines:
@@ -47,8 +35,8 @@ class Pipelines:
         self._jobs = jobs
         self.warnings: dict[str, list[str]] = {}  # error messages of the hooks of runs that were started here
 
-    def known(self) -> list[Known]:
-        """Every file that declares a pipeline."""
+    def known(self) -> list[dict[str, Any]]:
+        """Every file that declares a pipeline with its last runs, newest first; or why it cannot be read."""
         names = [name for name in self.folder.names((".toml",)) if self._declares(name)]
         return [self._known(name) for name in names[:_MOST_PIPELINES]]
 
@@ -60,12 +48,6 @@ class Pipelines:
         if HIDDEN_FOLDER in path.relative_to(self.folder.root).parts or path.suffix != ".toml":
             raise InputError(f"there is no pipeline {name!r} in this folder", code="not_found")
         return load(path)
-
-    def report(self, name: str, run_id: str | None) -> RunReport:
-        """The report of a run: the one that is named, or the newest."""
-        from driftline.pipeline import run_report
-
-        return run_report(self.load(name), run_id or None)
 
     def start(self, name: str, wish: str) -> Job:
         """Run a pipeline: all of it, what failed the last time (`failed`), or one flow (`NAME/*`)."""
@@ -93,15 +75,15 @@ class Pipelines:
         except OSError:
             return False
 
-    def _known(self, name: str) -> Known:
+    def _known(self, name: str) -> dict[str, Any]:
         from driftline.pipeline import RecordStore, state_directory
 
         try:
             declared = self.load(name)
             runs = [record for _, record in RecordStore(state_directory(declared)).runs() if record is not None]
-            return Known(name, declared.name, runs)
+            return {"name": name, "title": declared.name, "runs": runs, "error": ""}
         except DriftlineError as error:
-            return Known(name, name, [], error.message)
+            return {"name": name, "title": name, "runs": [], "error": error.message}
 
     def _selection(self, declared: Pipeline, wish: str) -> Selection:
         from driftline.pipeline import RecordStore, Selection, failed_stages, state_directory
@@ -130,54 +112,38 @@ def runs_by_day(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mappi
     return [(day, list(reversed(list(of_day)))) for day, of_day in days]
 
 
-# The pages.
-def routes(console: Console) -> list[Route]:
-    """The pages of pipelines."""
-    return [
-        Route("/pipelines", _list(console)),
-        Route("/pipelines/run", _run(console)),
-        Route("/pipelines/start", _begin(console), methods=["POST"]),
-    ]
+@pages("/pipelines")
+def _list(console: Console, request: Request) -> Response:
+    return page(request, "pipelines.html", known=console.pipelines.known(), root=console.folder.root.name)
 
 
-@handler
-async def _list(console: Console, request: Request) -> Response:
-    known = await run_in_threadpool(console.pipelines.known)
-    return page(request, "pipelines.html", section="Pipelines", known=known, root=console.folder.root.name)
+@pages("/pipelines/run")
+def _run(console: Console, request: Request) -> Response:
+    from driftline.pipeline import run_report
 
-
-@handler
-async def _run(console: Console, request: Request) -> Response:
     name, run_id = request.query_params.get("path", ""), request.query_params.get("run")
-    shown = await run_in_threadpool(_shown, console, name, run_id)
-    return page(request, "run.html", section="Pipelines", name=name, **shown)
-
-
-def _shown(console: Console, name: str, run_id: str | None) -> dict[str, Any]:
     declared = console.pipelines.load(name)
-    known = next((each for each in console.pipelines.known() if each.name == name), None)
-    days = runs_by_day(known.runs if known else [])
+    runs: list[dict[str, Any]] = next((each["runs"] for each in console.pipelines.known() if each["name"] == name), [])
+    shown: dict[str, Any] = {"name": name, "pipeline": declared, "days": runs_by_day(runs), "report": None}
     try:
-        report = console.pipelines.report(name, run_id)
+        report = run_report(declared, run_id or None)
     except PipelineError as error:
         if error.code != "no_runs":
             raise
-        return {"pipeline": declared, "days": days, "report": None}
-    links = {output: console.pipelines.address(declared, output) for stage in report.stages for output in stage.outputs}
+        return page(request, "run.html", **shown)
+    outputs = (output for stage in report.stages for output in stage.outputs)
     numbers = {stage.name: number for number, stage in enumerate(report.shown_stages, 1)}
-    drawn = {
+    shown |= {
+        "report": report,
         "warnings": console.pipelines.warnings.get(report.run_id, []),
         "graph": report.graph,
         "charts": report.charts,
         "anchor": lambda stage: f"stage-{numbers[stage.name]}",
-        "links": links,
+        "links": {output: console.pipelines.address(declared, output) for output in outputs},
     }
-    return {"pipeline": declared, "days": days, "report": report, **drawn}
+    return page(request, "run.html", **shown)
 
 
-@handler
-async def _begin(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
-    wish = form.get("wish", [""])[0]
-    job = await run_in_threadpool(console.pipelines.start, form.get("path", [""])[0], wish)
-    return RedirectResponse(f"/jobs/{job.id}", 303)
+@pages("/pipelines/start", "POST")
+def _begin(console: Console, request: Request, form: Form) -> Response:
+    return to_job(console.pipelines.start(form.get("path", ""), form.get("wish", "")))

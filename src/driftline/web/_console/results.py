@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from driftline.core import Progress, Tracker, atomic_write, missing_extra
+import msgspec
+
+from driftline.core import Progress, Tracker, missing_extra, write_atomically
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.event_file import EventFile
 from driftline.web._console.folder import Folder
@@ -25,7 +28,9 @@ from driftline.web._console.folder import Folder
 _MOST_RUNNING = 2
 _MOST_KEPT = 200
 _MOST_OPEN = 8  # event files whose index is kept in memory
-ID = re.compile(r"[0-9a-z]{8,40}")
+_ID = re.compile(r"[0-9a-z]{8,40}")
+_RECORD = "meta.json"
+Record = TypeVar("Record")
 
 
 class Job:
@@ -99,6 +104,38 @@ class Jobs:
             self._slots.release()
 
 
+# What a finished job leaves behind: a folder named by its id, with a record beside the output.
+def keep(folder: Path, record: Any, name: str = _RECORD) -> None:
+    """Write the record of a job."""
+    data = json.dumps(asdict(record), ensure_ascii=False)
+    write_atomically(folder / name, data.encode("utf-8", "surrogatepass"))
+
+
+def read_record(path: Path, kind: type[Record]) -> Record | None:
+    """A record, or None where there is none that can be read."""
+    try:
+        return msgspec.convert(json.loads(path.read_bytes()), kind)
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+        return None
+
+
+def stored(folder: Path, job_id: str, kind: type[Record]) -> Record | None:
+    """The record of the job of that id."""
+    return read_record(folder / job_id / _RECORD, kind) if _ID.fullmatch(job_id) else None
+
+
+def newest(folder: Path, kind: type[Record], most: int = 20) -> list[Record]:
+    """The newest records, newest first."""
+    names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    found = (stored(folder, name, kind) for name in names)
+    return list(islice((record for record in found if record is not None), most))  # others are half made, or not ours
+
+
+def time_now() -> str:
+    """The time of a record."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: names below the folder and the options of the diff."""
@@ -162,11 +199,8 @@ class Results:
         try:
             with diff(sides[0], sides[1], engine="local", tracker=job.tracker, **wanted.options) as result:
                 result.write(folder / "events.jsonl")
-            seconds = round(time.monotonic() - began, 3)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            kept = Result(job.id, wanted, now, seconds, "local", dict(result.stats), result.profile().to_dict())
-            with atomic_write(folder / "meta.json") as out:
-                out.write(json.dumps(asdict(kept), ensure_ascii=False).encode())
+            seconds, profile = round(time.monotonic() - began, 3), result.profile().to_dict()
+            keep(folder, Result(job.id, wanted, time_now(), seconds, "local", dict(result.stats), profile))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -175,32 +209,12 @@ class Results:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def recent(self, most: int = 20) -> list[Result]:
-        """The newest results, newest first."""
-        try:
-            names = sorted((path.name for path in self.stored.iterdir()), reverse=True)
-        except OSError:
-            return []
-        found = []
-        for name in names:
-            try:
-                found.append(self.get(name))
-            except InputError:
-                continue  # half made, or not ours
-            if len(found) == most:
-                break
-        return found
-
     def get(self, result_id: str) -> Result:
         """A result by its id."""
-        missing = InputError("there is no such result here", code="not_found")
-        if not ID.fullmatch(result_id):
-            raise missing
-        try:
-            meta = json.loads((self.stored / result_id / "meta.json").read_bytes())
-            return Result(**{**meta, "comparison": Comparison(**meta["comparison"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise missing from error
+        found = stored(self.stored, result_id, Result)
+        if found is None:
+            raise InputError("there is no such result here", code="not_found")
+        return found
 
     def events(self, result_id: str) -> EventFile:
         """The events of a result."""

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.sources import ReadOptions, open_source
 from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options
-from driftline.web._console.answers import Form, checked_form, handler, page, status_of
+from driftline.web._console.answers import Form, Pages, page, status_of, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
-from driftline.web._console.results import Comparison, Job
+from driftline.web._console.results import Comparison, Job, Result, newest
 
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
@@ -41,75 +40,60 @@ _MOST_KEPT = 32
 _MOST_COLUMNS = 40
 _MOST_NAMED = 8
 _FLAG = re.compile(r"--([a-z][a-z-]+)")
-MOST_BYTES = 4 << 30
+_MOST_BYTES = 4 << 30
+pages = Pages()
 _NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
 
 
-def routes(console: Console) -> list[Route]:
-    """The start page, and what is under way."""
-    return [
-        Route("/", _start(console)),
-        Route("/columns", _columns(console)),
-        Route("/preview", _preview(console), methods=["POST"]),
-        Route("/compare", _compare(console), methods=["POST"]),
-        Route("/uploads/{name}", _upload(console), methods=["PUT"]),
-        Route("/jobs/{id}", _job(console)),
-        Route("/jobs/{id}/cancel", _cancel(console), methods=["POST"]),
-    ]
-
-
-@handler
-async def _start(console: Console, request: Request) -> Response:
+@pages("/")
+def _start(console: Console, request: Request) -> Response:
     """The form; `?from=RESULT` fills it in with what was compared before."""
     known = request.query_params.get("from")
-    return await _form(console, request, console.results.get(known).comparison if known else Comparison("", ""))
+    return _form(console, request, console.results.get(known).comparison if known else Comparison("", ""))
 
 
-async def _form(
+def _form(
     console: Console, request: Request, before: Comparison, error: DriftlineError | None = None, status: int = 200
 ) -> Response:
     """The start page, filled in; an error is shown above what led to it, with a button for each way out."""
-    tables = await run_in_threadpool(console.folder.tables)
-    problem = None if error is None else await run_in_threadpool(explained, error, before, console.folder)
+    tables = console.folder.tables()
     return page(
         request,
         "start.html",
         status,
         tables=tables,
         pairs=newest_pairs(tables),
-        recent=await run_in_threadpool(console.results.recent),
-        written=await run_in_threadpool(console.folder.events_files),
+        recent=newest(console.results.stored, Result),
+        written=console.folder.events_files(),
         root=console.folder.root.name,
         before=before,
-        problem=problem,
+        problem=None if error is None else explained(error, before, console.folder),
         groups=form_groups(before.options),
     )
 
 
-@handler
-async def _columns(console: Console, request: Request) -> Response:
+@pages("/columns")
+def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
     a, b = (console.folder.table_address(request.query_params.get(side, "")) for side in "ab")
-    return page(request, "columns.html", columns=await run_in_threadpool(key_columns, a, b), chosen=None)
+    return page(request, "columns.html", columns=key_columns(a, b))
 
 
-@handler
-async def _compare(console: Console, request: Request) -> Response:
-    form = await checked_form(request)
+@pages("/compare", "POST")
+def _compare(console: Console, request: Request, form: Form) -> Response:
     wanted = _comparison(form)
     try:
         check_options(**wanted.options)
         if not wanted.key and "offered" not in form and not wanted.options.get("ignore_row_order"):
-            wanted = await run_in_threadpool(_with_key, wanted, console.folder)
-        job = console.results.start(wanted)
+            wanted = _with_key(wanted, console.folder)
+        return to_job(console.results.start(wanted))
     except DriftlineError as error:
-        return await _form(console, request, wanted, error, status_of(error))
-    return RedirectResponse(f"/jobs/{job.id}", 303)
+        return _form(console, request, wanted, error, status_of(error))
 
 
 def _comparison(form: Form) -> Comparison:
-    a, b = _pair(form["pair"][0]) if "pair" in form else (form.get("a", [""])[0], form.get("b", [""])[0])
-    return Comparison(a, b, options_of(form))
+    a, b = _pair(form["pair"]) if "pair" in form else (form.get("a", ""), form.get("b", ""))
+    return Comparison(a, b, options_of({name: form.getlist(name) for name in form}))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -130,15 +114,15 @@ def _with_key(wanted: Comparison, folder: Folder) -> Comparison:
     return replace(wanted, options={"key": unique, **wanted.options}, chosen_key=True) if unique else wanted
 
 
-@handler
-async def _preview(console: Console, request: Request) -> Response:
+@pages("/preview", "POST")
+async def _preview(console: Console, request: Request, form: Form) -> Response:
     """What the rules do to the counts, or what is wrong with them."""
-    form = await checked_form(request)
     shown: dict[str, Any] = {"preview": None, "size": 0, "problem": None}
     comparison = _comparison(form)
     try:
         check_options(**comparison.options)
-        shown["size"] = await run_in_threadpool(console.previews.size, comparison)
+        names = (comparison.a, comparison.b)
+        shown["size"] = await run_in_threadpool(lambda: sum(map(console.folder.table_size, names)))
         if shown["size"] <= LARGE_BYTES or "now" in form:
             preview = shown["preview"] = await _counted(console, request, comparison)
             if preview.ruled.error is not None:
@@ -159,22 +143,15 @@ async def _counted(console: Console, request: Request, comparison: Comparison) -
     return work.result()
 
 
-@handler
-async def _upload(console: Console, request: Request) -> Response:
-    name = await store_upload(console.folder, request.path_params["name"], request)
-    return JSONResponse({"name": name})
-
-
-# Jobs under way.
-@handler
-async def _job(console: Console, request: Request) -> Response:
+@pages("/jobs/{id}")
+def _job(console: Console, request: Request) -> Response:
     job = console.jobs.get(request.path_params["id"])
     if job.done and job.error is None:
         return RedirectResponse(job.address, 303)
     if request.headers.get("x-progress"):
         return JSONResponse(_progress(job))
     if job.error is not None and job.comparison is not None:
-        return await _form(console, request, job.comparison, job.error)
+        return _form(console, request, job.comparison, job.error)
     return page(request, "job.html", job=job, progress=_progress(job))
 
 
@@ -189,12 +166,11 @@ def _progress(job: Job) -> dict[str, Any]:
     }
 
 
-@handler
-async def _cancel(console: Console, request: Request) -> Response:
-    await checked_form(request)
+@pages("/jobs/{id}/cancel", "POST")
+def _cancel(console: Console, request: Request, form: Form) -> Response:
     job = console.jobs.get(request.path_params["id"])
     job.tracker.cancel()
-    return RedirectResponse(f"/jobs/{job.id}", 303)
+    return to_job(job)
 
 
 # Key candidates, judged by the first rows of both tables.
@@ -394,10 +370,6 @@ class Previews:
         self.folder = folder
         self._known: OrderedDict[str, Counts] = OrderedDict()
 
-    def size(self, comparison: Comparison) -> int:
-        """How many bytes would be read."""
-        return sum(self.folder.table_size(name) for name in (comparison.a, comparison.b))
-
     def preview(self, comparison: Comparison, tracker: Tracker) -> Preview:
         """Count with and without the rules."""
         plain = {name: value for name, value in comparison.options.items() if name not in RULES}
@@ -427,16 +399,12 @@ def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Count
             changed = {}
             for line in result.lines():
                 if line.startswith(b'{"type":"column_stats"'):
-                    changed = _changed_cells(json.loads(line))
+                    changed = {each["name"]: int(each["changed"]) for each in json.loads(line)["columns"]}
             return Counts(result.stats, changed)
     except Cancelled:
         raise
     except DriftlineError as error:
         return Counts(None, {}, error)
-
-
-def _changed_cells(event: dict[str, Any]) -> dict[str, int]:
-    return {each["name"]: int(each["changed"]) for each in event["columns"]}
 
 
 def _state(address: str) -> tuple[int, int, int] | None:
@@ -446,18 +414,19 @@ def _state(address: str) -> tuple[int, int, int] | None:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-# Files that are dropped onto the page, stored atomically in the hidden folder.
-async def store_upload(folder: Folder, name: str, request: Request) -> str:
-    """Keep the body of a request under a name; how the console calls the file from then on."""
+@pages("/uploads/{name}", "PUT")
+async def _upload(console: Console, request: Request) -> Response:
+    """Keep a file that was dropped onto the page; how the console calls it from then on."""
+    name = request.path_params["name"]
     if not _NAME.fullmatch(name) or name.startswith("."):
         raise InputError("a dropped file needs a plain name", code="bad_name")
-    uploads = folder.hidden / "uploads"
+    uploads = console.folder.hidden / "uploads"
     uploads.mkdir(parents=True, exist_ok=True)
     taken = 0
     with atomic_write(uploads / name) as out:
         async for chunk in request.stream():
             taken += len(chunk)
-            if taken > MOST_BYTES:
+            if taken > _MOST_BYTES:
                 raise InputError("a dropped file may have 4 GiB at most: copy it into the folder", code="too_large")
             out.write(chunk)
-    return f"{HIDDEN_FOLDER}/uploads/{name}"
+    return JSONResponse({"name": f"{HIDDEN_FOLDER}/uploads/{name}"})
