@@ -284,7 +284,7 @@ class Title(NamedTuple):
 
 @dataclass
 class Seen:
-    """What is shown of a diff: its schema and stats, how often each column changed, and the first events of each kind."""
+    """What is shown of a diff: schema, stats, how often each column changed, and the first events of each kind."""
 
     most: Mapping[str, int]  # events of each kind that are kept
     schema: dict[str, Any] = field(default_factory=dict)

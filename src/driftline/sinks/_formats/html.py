@@ -83,8 +83,10 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
 
     `changes` says how often each column changed; without it the events are counted.
     """
-    chosen = {"wanted": settings.get("columns"), "judged": settings.get("judged")}
-    page = _Page(FIRST["html"], heading=settings.get("heading", Title()), profile=settings.get("profile") or {}, **chosen)
+    chosen: dict[str, Any] = {"wanted": settings.get("columns"), "judged": settings.get("judged")}
+    page = _Page(
+        FIRST["html"], heading=settings.get("heading", Title()), profile=settings.get("profile") or {}, **chosen
+    )
     page.read(lines, settings.get("changes"))
     shown = page.columns
     same = {name for name in shown if not page.changes[name]}
