@@ -6,11 +6,11 @@ Plain ASGI, because a comparison takes a fraction of a millisecond and a framewo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -39,16 +39,11 @@ _WAIT_SECONDS = 0.01
 _JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
 _RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
 Answer = TypeVar("Answer")
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Side = TypeVar("Side")
 Authorize = Callable[[Scope], None]  # raises what the caller lacks
 
 
 # Responses as ASGI messages.
-async def send_json(send: Send, status: int, content: object, headers: Headers | None = None) -> None:
-    """Send a value as JSON."""
-    await send_bytes(send, status, to_json_bytes(content), JSON_TYPE, headers)
-
-
 async def send_bytes(send: Send, status: int, body: bytes, media_type: bytes, headers: Headers | None = None) -> None:
     """Send a whole body."""
     head = [(b"content-type", media_type), (b"content-length", str(len(body)).encode()), *(headers or [])]
@@ -76,38 +71,36 @@ class BatchHeader(msgspec.Struct, forbid_unknown_fields=True):
     root: str | None = None
 
 
-class BatchPair(msgspec.Struct, forbid_unknown_fields=True):
-    """A further line of a batch."""
+class BatchPair(msgspec.Struct, Generic[Side], forbid_unknown_fields=True):
+    """A further line of a batch; its payloads are read along with it, or stay JSON text."""
 
-    old: msgspec.Raw
-    new: msgspec.Raw
-    id: msgspec.Raw = msgspec.Raw(b"null")
-    endpoint: str | None = None
-
-
-class _ParsedPair(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of a batch whose payloads are read along with it."""
-
-    old: Any
-    new: Any
+    old: Side
+    new: Side
     id: msgspec.Raw = msgspec.Raw(b"null")
     endpoint: str | None = None
 
 
 _request = msgspec.json.Decoder(CompareRequest).decode
 _header = msgspec.json.Decoder(BatchHeader).decode
-_pair = msgspec.json.Decoder(BatchPair).decode
-_parsed_pair = msgspec.json.Decoder(_ParsedPair).decode
+_pair = msgspec.json.Decoder(BatchPair[msgspec.Raw]).decode
+_parsed_pair = msgspec.json.Decoder(BatchPair[Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigCaps:
-    """Upper limits of a caller's configuration."""
+class CompareLimits:
+    """What one server process takes."""
 
-    payload_mb: float
-    timeout_seconds: float
-    max_depth: int
-    compile_seconds: float
+    payload_mb: float = 50
+    max_in_flight: int = 64
+    timeout_seconds: float = 30
+    max_depth: int = 500
+    compile_seconds: float = 10
+    threads: int = 8
+
+    @property
+    def body_bytes(self) -> int:
+        """Both payloads of a request, and what stands around them."""
+        return int(2 * self.payload_mb * BYTES_PER_MB) + _JSON_FRAME_BYTES
 
     def limited(self, config: dict[str, Any] | None) -> dict[str, Any]:
         """The caller's settings within the caps: larger payloads are cut down to them, other wishes are refused."""
@@ -127,24 +120,24 @@ class ConfigCaps:
 PlanOf = Callable[[str | None], PayloadPlan]
 
 
-def answer_request(body: bytes, caps: ConfigCaps) -> bytes:
+def answer_request(body: bytes, limits: CompareLimits) -> bytes:
     """The report of one request; raises `PayloadError`."""
     request: CompareRequest = _decoded(_request, CompareRequest, body, "the request")
-    plan = _plan(request.schema_fragment, request.config, request.root, caps)
+    plan = _plan(request.schema_fragment, request.config, request.root, limits)
     return plan.compare(bytes(request.old_json), bytes(request.new_json)).to_json()
 
 
-def open_batch(line: bytes, caps: ConfigCaps) -> PlanOf:
+def open_batch(line: bytes, limits: CompareLimits) -> PlanOf:
     """The plans that a batch's first line declares, by endpoint."""
     header: BatchHeader = _decoded(_header, BatchHeader, line, "the first line")
     if isinstance(header.schemas, dict):
-        plans = {name: _plan(schema, header.config, header.root, caps) for name, schema in header.schemas.items()}
+        plans = {name: _plan(schema, header.config, header.root, limits) for name, schema in header.schemas.items()}
         return lambda endpoint: _chosen(plans, endpoint)
     if isinstance(header.schema_fragment, msgspec.UnsetType):
         raise PayloadError(
             "the first line needs schema_fragment or schemas", details={"reason": "no schema", "line": 1, "column": 1}
         )
-    plan = _plan(header.schema_fragment, header.config, header.root, caps)
+    plan = _plan(header.schema_fragment, header.config, header.root, limits)
     return lambda endpoint: plan
 
 
@@ -171,7 +164,7 @@ def _quick_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes] | None:
 
 
 def _full_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
-    pair: BatchPair = _decoded(_pair, BatchPair, line, "the line")
+    pair: BatchPair[msgspec.Raw] = _decoded(_pair, BatchPair[msgspec.Raw], line, "the line")
     report = plan_of(pair.endpoint).compare(bytes(pair.old), bytes(pair.new))
     return bytes(pair.id), report.to_json()
 
@@ -188,11 +181,11 @@ def _chosen(plans: dict[str, PayloadPlan], endpoint: str | None) -> PayloadPlan:
     return plan
 
 
-def _plan(schema: msgspec.Raw, config: dict[str, Any] | None, root: str | None, caps: ConfigCaps) -> PayloadPlan:
+def _plan(schema: msgspec.Raw, config: dict[str, Any] | None, root: str | None, limits: CompareLimits) -> PayloadPlan:
     content: Any = bytes(schema)
     if content[:1] == b'"':
         content = msgspec.json.decode(content)  # YAML or JSON as text
-    return compile_schema(content, caps.limited(config), root, seconds=caps.compile_seconds)
+    return compile_schema(content, limits.limited(config), root, seconds=limits.compile_seconds)
 
 
 def _decoded(decode: Callable[[bytes], Any], kind: type[Any], data: bytes, what: str) -> Any:
@@ -228,65 +221,38 @@ def too_large(size: int, limit: int) -> PayloadError:
 
 
 # The service.
-@dataclass(frozen=True, slots=True)
-class CompareLimits:
-    """What one server process takes."""
-
-    payload_mb: float = 50
-    max_in_flight: int = 64
-    timeout_seconds: float = 30
-    max_depth: int = 500
-    compile_seconds: float = 10
-    threads: int = 8
-
-    @property
-    def caps(self) -> ConfigCaps:
-        """Upper limits of a caller's configuration."""
-        return ConfigCaps(self.payload_mb, self.timeout_seconds, self.max_depth, self.compile_seconds)
-
-    @property
-    def body_bytes(self) -> int:
-        """Both payloads of a request, and what stands around them."""
-        return int(2 * self.payload_mb * BYTES_PER_MB) + _JSON_FRAME_BYTES
-
-
 class CompareService:
     """An ASGI application; its only state is the number of comparisons under way.
 
     All work on a caller's input is done by threads, so that no comparison, however slow, keeps others from an answer.
     """
 
-    paths = frozenset(
-        {"/v1/compare", "/v1/compare/batch", "/v1/compare/openapi.json", "/v1/compare/docs", "/v1/compare/health"}
-    )
-
     def __init__(self, limits: CompareLimits | None = None, *, authorize: Authorize | None = None) -> None:
         self.limits = limits or CompareLimits()
         self._authorize = authorize
         self._in_flight = 0
         self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="compare")
-        self._document = to_json_bytes(compare_document())
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/v1/compare": ("POST", self._single),
-            "/v1/compare/batch": ("POST", self._batch),
-            "/v1/compare/openapi.json": ("GET", self._openapi),
-            "/v1/compare/docs": ("GET", self._docs),
-            "/v1/compare/health": ("GET", self._health),
+        self._routes = {"/v1/compare": self._single, "/v1/compare/batch": self._batch}
+        self._read: dict[str, Callable[[], tuple[bytes, bytes]]] = {
+            "/v1/compare/openapi.json": lambda: (to_json_bytes(compare_document()), JSON_TYPE),
+            "/v1/compare/docs": lambda: (openapi_page(compare_document()), b"text/html; charset=utf-8"),
+            "/v1/compare/health": lambda: (b'{"status":"ok"}', JSON_TYPE),
         }
+        self.paths = frozenset([*self._routes, *self._read])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         scope["route_name"] = "compare"
-        method, handler = self._routes[scope["path"]]
+        path, method = scope["path"], "GET" if scope["path"] in self._read else "POST"
         try:
             if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
                 raise PayloadError(f"use {method}", code="METHOD_NOT_ALLOWED", allow=method)
             if method == "GET":
-                await handler(scope, receive, send)
-            else:
-                if self._authorize is not None:
-                    self._authorize(scope)
-                await handler(scope, receive, send)
+                await send_bytes(send, 200, *self._read[path]())
+                return
+            if self._authorize is not None:
+                self._authorize(scope)
+            await self._routes[path](scope, receive, send)
         except DriftlineError as error:
             await _refuse(scope, send, error)
 
@@ -303,14 +269,14 @@ class CompareService:
 
     async def _single(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(scope, receive, self.limits.body_bytes)
-        await send_bytes(send, 200, await self._work(answer_request, body, self.limits.caps), JSON_TYPE)
+        await send_bytes(send, 200, await self._work(answer_request, body, self.limits), JSON_TYPE)
 
     async def _batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         lines = _lines(stream_body(scope, receive), self.limits.body_bytes)
         first: list[bytes | None] = await anext(lines, [b""])
         if first[0] is None:
             raise too_large(self.limits.body_bytes, self.limits.body_bytes)
-        plan_of = await self._work(open_batch, first[0], self.limits.caps)
+        plan_of = await self._work(open_batch, first[0], self.limits)
         head: Headers = [(b"content-type", NDJSON_TYPE)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await self._answer_lines(first[1:], plan_of, send)
@@ -342,15 +308,6 @@ class CompareService:
             identity = id_of(line) if line is not None else b"null"
             return b'{"id":%b,%b\n' % (identity, to_json_bytes(error_response(error))[1:])
 
-    async def _openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, self._document, JSON_TYPE)
-
-    async def _docs(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, openapi_page(compare_document()), b"text/html; charset=utf-8")
-
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, {"status": "ok"})
-
 
 async def _refuse(scope: Scope, send: Send, error: DriftlineError) -> None:
     """The error response of the comparison (payloads §6), with the members that every error of the server has."""
@@ -358,7 +315,8 @@ async def _refuse(scope: Scope, send: Send, error: DriftlineError) -> None:
     status = 422 if told.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(told.code, 422)
     headers = {**error_headers(told), **({"Allow": told.allow} if "allow" in told.context else {})}
     body = {**error_response(_payload_error(told)), "code": told.code, "requestId": scope["request_id"]}
-    await send_json(send, status, body, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
+    shown = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send_bytes(send, status, to_json_bytes(body), JSON_TYPE, shown)
 
 
 def _payload_error(error: DriftlineError) -> PayloadError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -32,20 +31,6 @@ def compare_document() -> dict[str, Any]:
 
 
 # Pages. Each is self-contained: styles and script are inline, and its policy allows those two and this server alone.
-@dataclass(frozen=True)
-class Operation:
-    """One operation of an API, with what a form needs to try it."""
-
-    method: str
-    path: str
-    summary: str
-    description: str
-    parameters: list[dict[str, Any]]
-    type: str
-    example: str
-    answers: list[tuple[str, str]]
-
-
 def openapi_page(*documents: dict[str, Any]) -> bytes:
     """The page of one or more documents: their operations, then their schemas."""
     return _page("api.html", here="docs", documents=documents, operations=lambda document: list(_operations(document)))
@@ -76,21 +61,22 @@ def _parts() -> tuple[str, str, str]:
     return look, script, policy
 
 
-def _operations(document: dict[str, Any]) -> Iterator[Operation]:
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The operations of an API, each with what a form needs to try it."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {}).get("content", {})
             kind = next(iter(content), "")
-            yield Operation(
-                method,
-                path,
-                operation["summary"],
-                operation.get("description", ""),
-                [_parameter(each) for each in operation.get("parameters", ())],
-                kind,
-                _example_text(content[kind]["schema"], document, kind) if kind else "",
-                [(status, answer["description"]) for status, answer in operation["responses"].items()],
-            )
+            yield {
+                "description": "",
+                **operation,
+                "method": method,
+                "path": path,
+                "parameters": [_parameter(each) for each in operation.get("parameters", ())],
+                "type": kind,
+                "example": _example_text(content[kind]["schema"], document, kind) if kind else "",
+                "answers": [(status, answer["description"]) for status, answer in operation["responses"].items()],
+            }
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
