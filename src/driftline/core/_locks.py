@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from driftline.core import _objects as objects
 from driftline.core._files import StrPath
@@ -44,38 +45,35 @@ def file_lock(
         yield lambda: None
 
 
+class LockOwner(msgspec.Struct, frozen=True, rename="camel"):
+    """The owner of a lock, as a lock file or a lease names it."""
+
+    scope: str
+    pid: int
+    host: str
+    lock_id: str
+    started_at: str
+
+    def to_json(self) -> bytes:
+        """The bytes of the file or object."""
+        return json.dumps(msgspec.to_builtins(self)).encode()
+
+
+def _owner(scope: str) -> LockOwner:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return LockOwner(scope, os.getpid(), socket.gethostname(), secrets.token_hex(8), now)
+
+
 # Leases in object stores.
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
-    """The content of a lease's object."""
+class LeaseRecord(LockOwner, frozen=True, kw_only=True):
+    """The content of a lease's object; every renewal changes it, so that no two versions are equal."""
 
-    scope: str
-    lock_id: str
     holder: str
-    host: str
-    pid: int
     machine: str
-    started_at: str
     expires: float
     renewals: int = 0
-
-    def to_json(self) -> bytes:
-        """The object's bytes; every renewal changes them, so that no two versions are equal."""
-        return json.dumps(
-            {
-                "scope": self.scope,
-                "lockId": self.lock_id,
-                "holder": self.holder,
-                "host": self.host,
-                "pid": self.pid,
-                "machine": self.machine,
-                "startedAt": self.started_at,
-                "expires": self.expires,
-                "renewals": self.renewals,
-            }
-        ).encode()
 
 
 class Lease:
@@ -119,7 +117,7 @@ class Lease:
 
     def _renew(self, expires: float) -> None:
         began = time.monotonic()
-        record = replace(self._record, expires=expires, renewals=self._record.renewals + 1)
+        record = msgspec.structs.replace(self._record, expires=expires, renewals=self._record.renewals + 1)
         version = objects.replace(self._version, record.to_json())
         if version is None:
             self._lost.set()
@@ -164,16 +162,9 @@ def _take(place: ObjectPath, scope: str, deadline: float, seconds: float) -> Lea
 
 
 def _new_record(scope: str, seconds: float) -> LeaseRecord:
-    return LeaseRecord(
-        scope,
-        secrets.token_hex(8),
-        f"process {os.getpid()} on {socket.gethostname()}",
-        socket.gethostname(),
-        os.getpid(),
-        _machine(),
-        _utc_now(),
-        time.time() + seconds,
-    )
+    owner = _owner(scope)
+    holder, machine = f"process {owner.pid} on {owner.host}", _machine()
+    return LeaseRecord(**msgspec.structs.asdict(owner), holder=holder, machine=machine, expires=time.time() + seconds)
 
 
 def _read_lease(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersion] | None:
@@ -208,28 +199,6 @@ def _machine() -> str:
 # Lock files.
 
 
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    """The owner of a lock, as written into the lock file."""
-
-    scope: str
-    pid: int
-    host: str
-    lock_id: str
-    started_at: str
-
-    def to_json(self) -> bytes:
-        """The lock file's content."""
-        record = {
-            "scope": self.scope,
-            "pid": self.pid,
-            "host": self.host,
-            "lockId": self.lock_id,
-            "startedAt": self.started_at,
-        }
-        return json.dumps(record).encode()
-
-
 @contextmanager
 def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> Iterator[LockOwner]:
     """Hold the lock file `path`; a dead process's lock is taken over, a living one's never.
@@ -238,7 +207,7 @@ def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> I
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    owner = LockOwner(scope, os.getpid(), socket.gethostname(), secrets.token_hex(8), _utc_now())
+    owner = _owner(scope)
     deadline = time.monotonic() + wait_seconds
     while not _try_lock(target, owner):
         if time.monotonic() >= deadline:
@@ -363,7 +332,3 @@ def _release(target: Path, owner: LockOwner) -> None:
 def _held_message(name: str, holder: str, record: dict[str, Any]) -> str:
     since = f" since {record['startedAt']}" if "startedAt" in record else ""
     return f"{name} is held by {holder}{since}: wait for it to end, or allow more waiting time"
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
