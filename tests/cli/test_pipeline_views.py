@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.cli import _views as pipeline_views
+from driftline.cli import _terminal
 from driftline.cli._views import StageBoard, stage_board
 from driftline.core._progress import Progress
 from driftline.pipeline import StageRun
@@ -16,7 +16,7 @@ def progress(stage: str, step: str, done: int) -> Progress:
 
 
 def test_bars_for_stages_under_way_and_lines_for_those_that_ended(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(pipeline_views, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(_terminal, "QUIET_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "120")
     board = StageBoard(stages=3)
     board.update(progress("orders/2026-03-02/diff", "read", 4))

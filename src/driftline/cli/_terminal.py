@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -14,6 +14,7 @@ from driftline.core import Progress, Tracker
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar, TaskID
+    from rich.table import Table
 
 QUIET_SECONDS = 2.0  # short work draws nothing
 _SHOWN_PHASES = 6  # with more of them, those that are done are hidden
@@ -33,6 +34,24 @@ def stdout_console() -> Console:
     return Console(highlight=False)
 
 
+def wide_console() -> Console:
+    """The same; where no terminal sets its width, wide enough for any table."""
+    console = stdout_console()
+    if not sys.stdout.isatty():
+        console.width = 160
+    return console
+
+
+def plain_table(names: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """A table without lines; columns on the `right` hold numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
+    return table
+
+
 def say(message: str) -> None:
     """One line on stderr, only on a terminal."""
     if sys.stderr.isatty():
@@ -49,7 +68,7 @@ def progress_bar(*, show: bool | None = None) -> Iterator[Tracker]:
     if not (sys.stderr.isatty() if show is None else show):
         yield Tracker()
         return
-    drawing, stdout = _Drawing(), sys.stdout
+    drawing, stdout = Bars(), sys.stdout
     if stdout.isatty():
         sys.stdout = cast(TextIO, _AnswerStream(stdout, drawing))
     try:
@@ -62,7 +81,7 @@ def progress_bar(*, show: bool | None = None) -> Iterator[Tracker]:
 class _AnswerStream:
     """A stream that ends a drawing before the first write; `buffer` is the same for bytes."""
 
-    def __init__(self, stream: Any, drawing: _Drawing) -> None:
+    def __init__(self, stream: Any, drawing: Bars) -> None:
         self._stream = stream
         self._drawing = drawing
 
@@ -86,8 +105,8 @@ class _AnswerStream:
         return getattr(self._stream, name)
 
 
-class _Drawing:
-    """Turns progress records into rich bars, until it is stopped."""
+class Bars:
+    """Turns progress records into rich bars once the work is worth them, until it is stopped."""
 
     def __init__(self) -> None:
         self._bar: Bar | None = None
@@ -98,27 +117,31 @@ class _Drawing:
 
     def update(self, record: Progress) -> None:
         """Draw a record, unless the work started just now or the answer is being written."""
-        with self._lock:
-            if not self._stopped:
-                self._draw(record)
+        self._draw(record.phase, record.phase, record)
 
-    def _draw(self, record: Progress) -> None:
-        if self._bar is None:
-            if time.monotonic() - self._started < QUIET_SECONDS:
+    def _draw(self, name: str, words: str, record: Progress) -> None:
+        with self._lock:
+            bar = self._drawn()
+            if bar is None or self._stopped:
                 return
-            self._bar = make_bar()
+            if name not in self._tasks:
+                self._tasks[name] = bar.add_task(words, total=record.total, rate="", eta="")
+            bar.update(
+                self._tasks[name],
+                description=words,
+                completed=record.done,
+                total=record.total,
+                rate=rate_text(record),
+                eta=eta_text(record),
+                visible=not record.finished or len(self._tasks) <= _SHOWN_PHASES,
+            )
+
+    def _drawn(self) -> Bar | None:
+        """The bars, once the work has lasted long enough."""
+        if self._bar is None and not self._stopped and time.monotonic() - self._started >= QUIET_SECONDS:
+            self._bar = _make_bar()
             self._bar.start()
-        if record.phase not in self._tasks:
-            self._tasks[record.phase] = self._bar.add_task(record.phase, total=record.total, rate="", eta="")
-        task = self._tasks[record.phase]
-        self._bar.update(
-            task,
-            completed=record.done,
-            total=record.total,
-            rate=rate_text(record),
-            eta=eta_text(record),
-            visible=not record.finished or len(self._tasks) <= _SHOWN_PHASES,
-        )
+        return self._bar
 
     def stop(self) -> None:
         """Leave the terminal as it was, for good."""
@@ -128,7 +151,7 @@ class _Drawing:
                 self._bar.stop()
 
 
-def make_bar() -> Bar:
+def _make_bar() -> Bar:
     """Bars with a rate and the time left, on stderr; they go when the work is done."""
     from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
 

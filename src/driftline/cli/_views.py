@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._terminal import QUIET_SECONDS, eta_text, make_bar, rate_text, stderr_console, stdout_console
+from driftline.cli._terminal import Bars, plain_table, stderr_console, stdout_console, wide_console
 from driftline.core import Progress, Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
     from rich.progress import Progress as Bar, TaskID
-    from rich.table import Table
     from rich.text import Text
 
     from driftline.changesets import Applied
@@ -120,7 +118,7 @@ def proof_words(table: str, proof: Verification) -> str:
 def show_tables(found: Iterable[TableStatus]) -> None:
     """The tables of a lake, and what their state lacks."""
     names = ["table", "rows", "unfolded", "waiting", "set aside", "state", "columns"]
-    table = _table(names, right=names[1:5])
+    table = plain_table(names, right=names[1:5])
     for status in found:
         columns = "no schema" if status.columns is None else ", ".join(status.columns)
         rows = "–" if status.rows is None else f"{status.rows:,}"
@@ -133,7 +131,7 @@ def show_log(entries: Iterable[LogEntry]) -> None:
     """The commits of a table."""
     from driftline.lake import timestamp_text
 
-    table = _table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
+    table = plain_table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
     for entry in entries:
         reach = [timestamp_text(hlc) for hlc in (entry.min_hlc, entry.max_hlc) if hlc is not None]
         deltas = "" if entry.deltas is None else f"{entry.deltas:,}"
@@ -150,7 +148,7 @@ def show_row_history(entries: Iterable[HistoryEntry]) -> None:
 
     from driftline.lake import timestamp_text
 
-    table = _table(["timestamp", "client", "operation", "columns"])
+    table = plain_table(["timestamp", "client", "operation", "columns"])
     for entry in entries:
         values = Text()
         for number, each in enumerate(entry.delta.columns):
@@ -159,15 +157,6 @@ def show_row_history(entries: Iterable[HistoryEntry]) -> None:
             values.append(shown, style="bold" if each.column in entry.won else "dim")
         table.add_row(timestamp_text(entry.delta.hlc), entry.delta.client_id, entry.delta.op, values)
     stdout_console().print(table)
-
-
-def _table(names: Sequence[str], right: Sequence[str] = ()) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
-    return table
 
 
 def _age(seconds: int | None) -> str:
@@ -209,7 +198,7 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
 def _endpoints(view: BatchView) -> Padding:
     from rich.padding import Padding
 
-    table = _table(["endpoint", "match", "differ", "failed"], right=["match", "differ", "failed"])
+    table = plain_table(["endpoint", "match", "differ", "failed"], right=["match", "differ", "failed"])
     for name, row in view.summary["endpoints"].items():
         table.add_row(name or "–", f"{row['matched']:,}", f"{row['different']:,}", f"{row['failed']:,}")
     return Padding(table, (1, 0, 0, 0))
@@ -219,7 +208,7 @@ def _places(view: BatchView) -> Padding:
     from rich.padding import Padding
     from rich.text import Text
 
-    table = _table(["pairs", "share", "where", "what", "for example"], right=["pairs", "share"])
+    table = plain_table(["pairs", "share", "where", "what", "for example"], right=["pairs", "share"])
     several = len(view.summary["endpoints"]) > 1
     for place in view.places[:_MOST_PLACES]:
         where = Text(place["path"], style="bold")
@@ -297,67 +286,42 @@ def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
 
 
 # Runs of a pipeline: bars while it works, a table at the end, and what to do next.
-class StageBoard:
+class StageBoard(Bars):
     """A bar for each stage under way, one for the whole run, and a line for each stage that did not end well."""
 
     def __init__(self, stages: int) -> None:
+        super().__init__()
         self._stages = stages
         self._ended = 0
-        self._started = time.monotonic()
-        self._bar: Bar | None = None
         self._whole: TaskID | None = None
-        self._tasks: dict[str, TaskID] = {}
         self._lines: list[str] = []
 
     def update(self, record: Progress) -> None:
         """Draw how far a stage has come; its phase is `stage: step`."""
-        bar = self._drawn()
-        if bar is None:
-            return
         stage, _, step = record.phase.rpartition(": ")
-        if stage not in self._tasks:
-            self._tasks[stage] = bar.add_task(stage, total=record.total, rate="", eta="")
-        words = f"{stage} [dim]{step}[/dim]"
-        bar.update(
-            self._tasks[stage],
-            description=words,
-            completed=record.done,
-            total=record.total,
-            rate=rate_text(record),
-            eta=eta_text(record),
-        )
+        self._draw(stage, f"{stage} [dim]{step}[/dim]", record)
 
     def end_stage(self, run: StageRun) -> None:
         """Remove the bar of a stage; what went wrong is printed at once, the rest in the table at the end."""
         self._ended += 1
         if run.result not in ("done", "kept"):
             self._lines.append(_line(run))
-        bar = self._drawn()
-        if bar is None:
-            return
-        if run.stage in self._tasks:
-            bar.remove_task(self._tasks.pop(run.stage))
-        if self._whole is not None:
+        with self._lock:
+            bar = self._drawn()
+            if bar is None or self._whole is None:
+                return
+            if run.stage in self._tasks:
+                bar.remove_task(self._tasks.pop(run.stage))
             bar.update(self._whole, completed=self._ended)
 
-    def stop(self) -> None:
-        """Leave the terminal as it was."""
-        if self._bar is not None:
-            self._bar.stop()
-
     def _drawn(self) -> Bar | None:
-        """The bars, once the run has lasted long enough to be worth them."""
-        if self._bar is None:
-            if time.monotonic() - self._started < QUIET_SECONDS:
-                return None
-            self._bar = make_bar()
-            self._bar.start()
-            self._whole = self._bar.add_task(
-                "[bold]stages[/bold]", total=self._stages, completed=self._ended, rate="", eta=""
-            )
-        while self._lines:
-            self._bar.console.print(self._lines.pop(0))
-        return self._bar
+        bar = super()._drawn()
+        if bar is not None and self._whole is None:
+            words = "[bold]stages[/bold]"
+            self._whole = bar.add_task(words, total=self._stages, completed=self._ended, rate="", eta="")
+        while bar is not None and self._lines:
+            bar.console.print(self._lines.pop(0))
+        return bar
 
 
 @contextmanager
@@ -384,7 +348,7 @@ def _line(run: StageRun) -> str:
 def show_run(record: RunRecord) -> None:
     """The summary of a finished run."""
     print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
-    show_table([(_as_row(stage), stage.counts) for stage in record.stages], folded=True)
+    show_table(record.to_dict()["stages"], folded=True)
 
 
 def _tally(record: RunRecord) -> str:
@@ -394,11 +358,7 @@ def _tally(record: RunRecord) -> str:
     return f", {kept} of {len(record.stages)} stages were done before" if kept else ""
 
 
-def _as_row(stage: StageRun) -> dict[str, Any]:
-    return {"stage": stage.stage, "result": stage.result, "seconds": stage.seconds, "problem": stage.problem}
-
-
-def show_table(rows: list[tuple[dict[str, Any], Any]], *, folded: bool = False) -> None:
+def show_table(stages: list[dict[str, Any]], *, folded: bool = False) -> None:
     """Stages with their results, seconds and counts; many kept ones are one line on a terminal, or where folded."""
     from rich.table import Table
 
@@ -409,24 +369,18 @@ def show_table(rows: list[tuple[dict[str, Any], Any]], *, folded: bool = False) 
     table.add_column("result")
     table.add_column("seconds", justify="right")
     table.add_column("counts", overflow="fold")
-    shown = _without_kept(rows) if folded or sys.stdout.isatty() else rows
-    for row, counts in shown:
+    # What happened, where a screen would be full of what did not.
+    folds = (folded or sys.stdout.isatty()) and len(stages) > _SCREEN_ROWS
+    shown = [row for row in stages if not folds or row["result"] not in ("kept", "skipped")]
+    for row in shown:
         colour = _COLOURS[row["result"]]
-        words = counts_text(counts or {}) or (row["problem"] or "")
+        words = counts_text(row["counts"] or {}) or (row["problem"] or "")
         table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", words)
-    console = stdout_console()
-    if not sys.stdout.isatty():
-        console.width = 160
+    console = wide_console()
     if shown:
         console.print(table)
-    if len(shown) < len(rows):
-        console.print(f"and {len(rows) - len(shown)} stages that were done before", style="dim")
-
-
-def _without_kept(rows: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """What happened, where a screen would be full of what did not."""
-    happened = [row for row in rows if row[0]["result"] not in ("kept", "skipped")]
-    return rows if len(rows) <= _SCREEN_ROWS else happened
+    if len(shown) < len(stages):
+        console.print(f"and {len(stages) - len(shown)} stages that were done before", style="dim")
 
 
 def show_plan(planned: list[PlannedStage]) -> None:
@@ -462,9 +416,7 @@ def show_runs(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
     """The runs, newest first, a line for each; coloured on a terminal."""
     from rich.text import Text
 
-    console = stdout_console()
-    if not sys.stdout.isatty():
-        console.width = 160
+    console = wide_console()
     for name, record in runs:
         if record is None:
             console.print(Text(f"{name}  damaged", "red"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import Command, Function
+from driftline.core import io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
@@ -92,7 +93,6 @@ def flags_of(
 
 def read_mask_key(path: str | None) -> bytes | None:
     """The key of masked values, from a file."""
-    from driftline.core import io_errors
 
     if path is None:
         return None
@@ -184,8 +184,6 @@ def read_config(path: str | None, schema_timeout: float | None = None) -> dict[s
 
 
 def _read(path: str) -> bytes:
-    from driftline.core import open_bytes
-
     if path == "-":
         return sys.stdin.buffer.read()
     with open_bytes(path) as stream:
@@ -223,7 +221,5 @@ def _rendered_error(error: PayloadError, format_name: str, name: str, output: st
 
 
 def _write(data: bytes, output: str | None, *inputs: str) -> None:
-    from driftline.core import open_output, write_all
-
     with open_output(output, inputs) as out:
         write_all(out, data)

@@ -14,6 +14,7 @@ import click
 
 from driftline.cli._group import Function, LazyGroup
 from driftline.cli._views import counted, tell
+from driftline.core import io_errors, open_output, write_atomically
 from driftline.errors import DeltaError, GatewayError, OptionError
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     With --cursor-file each delta is fetched once, also those that arrive late. A gateway that has forgotten old deltas
     has a snapshot to begin with: lines with the columns of each row and their stamps.
     """
-    from driftline.core import open_output, write_atomically
 
     cursor = None
     with open_output(output) as out:
@@ -121,8 +121,6 @@ def _client(url: str, gateway: str, client_id: str | None, token_file: Path | No
 
 
 def _token(token_file: Path | None) -> str | None:
-    from driftline.core import io_errors
-
     if token_file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None
     with io_errors(token_file):
@@ -244,7 +242,5 @@ def _ttl_seconds(text: str) -> int:
 
 
 def _read(path: Path) -> str:
-    from driftline.core import io_errors
-
     with io_errors(path):
         return path.read_text("utf-8")

@@ -15,7 +15,7 @@ import click
 from driftline.cli._commands.tables import read_rules
 from driftline.cli._group import LazyGroup
 from driftline.cli._outcome import DIFFERENT, SAME
-from driftline.core import is_sqlite_file, standard_output, write_all
+from driftline.core import io_errors, is_sqlite_file, standard_output, write_all, write_atomically
 from driftline.errors import DriftlineError, OptionError
 
 _DEFAULT_PATTERNS = ("*.db",)
@@ -148,8 +148,6 @@ def _attributes_file(is_global: bool) -> Path:
 
 
 def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]:
-    from driftline.core import io_errors, write_atomically
-
     wanted = [f"{pattern} diff={name} merge={name}" for pattern in patterns]
     with io_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +208,6 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets import dump_lines, is_empty
-    from driftline.core import io_errors
 
     if is_empty(file) or is_sqlite_file(file):
         for line in dump_lines(file):

@@ -26,7 +26,7 @@ from driftline.cli._views import (
     show_tables,
     tell,
 )
-from driftline.core import open_output, standard_output
+from driftline.core import io_errors, open_output, standard_output
 from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
@@ -493,8 +493,6 @@ def _as_file(name: str, stack: ExitStack) -> Path:
     import shutil
     import sys
     import tempfile
-
-    from driftline.core import io_errors
 
     if name != "-":
         with io_errors(name):

@@ -24,6 +24,7 @@ from driftline.cli._commands.compare import (
 from driftline.cli._group import LazyGroup, chosen_engine, engine_options
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
+from driftline.core import is_url, open_bytes, open_output, write_all, write_atomically
 
 if TYPE_CHECKING:
     from driftline.core import Tracker
@@ -132,7 +133,6 @@ def _job(
 ) -> BatchJob:
     import secrets
 
-    from driftline.core import is_url
     from driftline.payloads import BatchJob, Role, open_source
 
     if len(inputs) > 2:
@@ -186,7 +186,6 @@ def pairs(
     key_header: tuple[str, ...],
 ) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
-    from driftline.core import open_output, write_all
     from driftline.payloads import PairingOptions, capture_pairs, record_line
 
     if len(captures) > 2:
@@ -238,7 +237,6 @@ def suggest(
     format_name: str | None,
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
-    from driftline.core import open_output, write_all, write_atomically
     from driftline.payloads import count_words, read_accepted, suggest_file, suggestions_page
 
     if target is not None and (output is not None or schema is not None):
@@ -292,7 +290,6 @@ def _written(
     format_name: str | None,
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
-    from driftline.core import write_atomically
     from driftline.payloads import apply_rules, indented, read_text, rules_yaml, to_json_bytes
 
     text = read_text(Path(base)) if base is not None else ""
@@ -311,7 +308,6 @@ def _written(
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
-    from driftline.core import open_output, write_all
     from driftline.payloads import infer_schema, yaml_text
 
     schema = infer_schema(value for path in samples for value in _values(path))
@@ -322,7 +318,6 @@ def infer(samples: tuple[str, ...], output: str | None) -> None:
 
 
 def _values(path: str) -> Iterator[Any]:
-    from driftline.core import open_bytes
     from driftline.payloads import parse_json
 
     with open_bytes(path) as stream:

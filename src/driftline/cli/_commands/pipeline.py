@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -15,7 +14,8 @@ import click
 
 from driftline.cli._group import Command, Function, LazyGroup, spark_conf
 from driftline.cli._outcome import CANCELLED, ERROR
-from driftline.cli._terminal import progress_bar, stdout_console
+from driftline.cli._terminal import plain_table, progress_bar, wide_console
+from driftline.core import open_output, write_atomically
 
 if TYPE_CHECKING:
     from driftline.pipeline import CheckReport, PairResult, Pipeline, Selection
@@ -80,7 +80,6 @@ def history(file: str, format_name: str) -> int:
 @click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
-    from driftline.core import write_atomically
     from driftline.errors import OptionError
     from driftline.pipeline import template_for
 
@@ -121,7 +120,6 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
 )
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
-    from driftline.core import open_output
     from driftline.pipeline import load, report_page, run_report
 
     declared = load(file)
@@ -143,42 +141,22 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
               help="Wait that long for another run of this pipeline. Default: refuse at once.")  # fmt: skip
 @_selecting
 @click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")
-@click.option("--check-outputs", is_flag=True, help="Read every output again to see whether it is still right.")
+@click.option(
+    "--check-outputs", "thorough", is_flag=True, help="Read every output again to see whether it is still right."
+)
 @click.option("--full-refresh", is_flag=True,
               help="Forget what was loaded: do every stage again, in a new generation of each lake table.")  # fmt: skip
 @_FORMAT
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
-def run(
-    *,
-    file: str,
-    engine: str | None,
-    master: str | None,
-    wait_seconds: float,
-    ignore_thresholds: bool,
-    check_outputs: bool,
-    full_refresh: bool,
-    selection: Selection,
-    format_name: str,
-    progress: bool | None,
-) -> int:
+def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
     from driftline.pipeline import load, notify, run_pipeline, stage_graph
 
     declared = load(file)
+    engine = options.pop("engine") or ("spark" if master else None)
     with _telling_a_false_start(declared), stage_board(len(stage_graph(declared)), progress) as (tracker, on_stage):
-        record = run_pipeline(
-            declared,
-            engine=engine or ("spark" if master else None),
-            master=master,
-            tracker=tracker,
-            wait_seconds=wait_seconds,
-            ignore_thresholds=ignore_thresholds,
-            thorough=check_outputs,
-            full_refresh=full_refresh,
-            selection=selection,
-            on_stage=on_stage,
-        )
+        record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, on_stage=on_stage, **options)
     if format_name == "json":
         print(json.dumps(record.to_dict(), ensure_ascii=False, indent=1))
     else:
@@ -207,7 +185,7 @@ def status(file: str, format_name: str) -> int:
         print(json.dumps(last, ensure_ascii=False, indent=1))
     else:
         print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
-        show_table([(stage, stage["counts"]) for stage in last["stages"]])
+        show_table(last["stages"])
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
 
 
@@ -250,83 +228,45 @@ _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error"
 @click.option("-o", "--output", metavar="FILE", help="Write the report to FILE instead of stdout.")
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def check(
-    *,
-    file: str,
-    select: tuple[str, ...],
-    parallel: int | None,
-    engine: str | None,
-    master: str | None,
-    format_name: str | None,
-    output: str | None,
-    progress: bool | None,
+    file: str, master: str | None, format_name: str | None, output: str | None, progress: bool | None, **options: Any
 ) -> int:
     """Compare the pairs of tables that the file PAIRS names, and report on all of them."""
-    from driftline.pipeline import check_pairs, read_pairs
+    from driftline.pipeline import check_html, check_json, check_junit, check_pairs, read_pairs
 
     declared = read_pairs(file)
     shape = format_name or _FORMATS.get(os.path.splitext(output or "")[1], "text")
+    engine = options.pop("engine") or ("spark" if master else None)
     with progress_bar(show=progress) as tracker:
-        report = check_pairs(
-            declared,
-            select=select,
-            engine=engine or ("spark" if master else None),
-            master=master,
-            parallel=parallel,
-            tracker=tracker,
-        )
-    _write(report, shape, output)
-    return report.exit_code
-
-
-def _write(report: CheckReport, shape: str, output: str | None) -> None:
-    from driftline.core import open_output
-
+        report = check_pairs(declared, engine=engine, master=master, tracker=tracker, **options)
     if shape == "text" and output is None:
         _show(report)
-        return
+        return report.exit_code
+    rendered: Any = {"json": check_json, "junit": check_junit, "html": check_html, "text": _text}[shape]
     with open_output(output, ()) as out:
-        out.write(_rendered(report, shape))
+        out.write(rendered(report))
     if output is not None:
         click.echo(_closing(report), err=True)
-
-
-def _rendered(report: CheckReport, shape: str) -> bytes:
-    from driftline.pipeline import check_html, check_json, check_junit
-
-    if shape == "text":
-        return "".join(f"{line}\n" for line in _lines(report)).encode()
-    ways: dict[str, Any] = {
-        "json": check_json,
-        "junit": check_junit,
-        "html": check_html,
-    }
-    rendered: bytes = ways[shape](report)
-    return rendered
+    return report.exit_code
 
 
 def _show(report: CheckReport) -> None:
     """A table, then what was exceeded or went wrong, then the sum."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("pair", "result", "seconds", "counts"):
-        table.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
+    table = plain_table(["pair", "result", "seconds", "counts"], right=["seconds"])
     for result in report.results:
         verdict = Text(result.verdict, _COLOURS[result.verdict])
         table.add_row(Text(result.pair), verdict, f"{result.seconds:.1f}", Text(_counts(result)))
-    console = stdout_console()
-    if not sys.stdout.isatty():
-        console.width = 160
+    console = wide_console()
     console.print(table)
     for line in _details(report):
         console.print(line, markup=False, soft_wrap=True)
     console.print(_closing(report), markup=False)
 
 
-def _lines(report: CheckReport) -> list[str]:
+def _text(report: CheckReport) -> bytes:
     rows = [f"{result.verdict:<7} {result.pair}  {_counts(result)}".rstrip() for result in report.results]
-    return [*rows, *_details(report), _closing(report)]
+    return "".join(f"{line}\n" for line in [*rows, *_details(report), _closing(report)]).encode()
 
 
 def _counts(result: PairResult) -> str:

@@ -17,7 +17,7 @@ import click
 from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
-from driftline.core import io_errors, is_sqlite_file, load_function, names_revision
+from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import (
     FIRST,
@@ -410,7 +410,6 @@ def _write_file(
     settings: dict[str, Any],
     heading: Callable[[Stats], Title],
 ) -> Stats:
-    from driftline.core import open_output
 
     run = find_engine(engine)
     with open_output(output, (job.a, job.b)) as file, packed(file, output) as out:
@@ -511,7 +510,6 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, conflicts: Any, output: str, **rules: Any) -> int:
     """Merge the changes that OURS and THEIRS made to the table BASE, CSV or JSON Lines."""
-    from driftline.core import open_output
     from driftline.tables import event_line, merge as merge_files
 
     given = given_options(**rules, path=ours)
