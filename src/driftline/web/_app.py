@@ -15,8 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from driftline.errors import GatewayError
 from driftline.http import EXCEPTION_HANDLERS, Metrics, RequestMiddleware, prometheus_text
 from driftline.version import __version__
-from driftline.web._compare import Authorize, CompareLimits, CompareService
-from driftline.web._openapi import compare_document, openapi_page, server_page
+from driftline.web._compare import (
+    Authorize,
+    CompareLimits,
+    CompareService,
+    compare_document,
+    openapi_page,
+    server_page,
+)
 
 if TYPE_CHECKING:
     from driftline.gateway import Gateway

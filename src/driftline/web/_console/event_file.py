@@ -10,9 +10,11 @@ import json
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ _KIND_BYTE = {kind: ord(kind[0]) for kind in KINDS}  # the tenth byte of {"type"
 _KIND_AT = len('{"type":"')
 _CHANGES = tuple(f'{{"type":"{kind}"'.encode() for kind in KINDS)
 
+_ARRAYS = ("starts", "ends", "kinds", "column_set", "per_set")  # of an index
 Event = dict[str, Any]
 
 
@@ -49,12 +52,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Index:
-    starts: NDArray[np.int64]  # one more than there are events: the last is the end of the last event
+    starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     kinds: NDArray[np.uint8]
     column_set: NDArray[np.int32]  # per event, which of `sets` changed; -1 where nothing did
-    sets: tuple[tuple[str, ...], ...]
     per_set: NDArray[np.int64]
+    sets: tuple[tuple[str, ...], ...]
 
 
 class EventFile:
@@ -104,24 +107,15 @@ class EventFile:
         """How many rows changed in each column; None while that is still being counted."""
         if not self.is_indexed:
             return None
-        counts = dict.fromkeys(self.columns, 0)
-        if self._index is None:
-            return counts
-        index = self._index
-        for names, rows in zip(index.sets, index.per_set, strict=True):
-            for name in names:
-                counts[name] = counts.get(name, 0) + int(rows)
+        counts = Counter(dict.fromkeys(self.columns, 0))
+        for names, rows in zip(self._index.sets, self._index.per_set, strict=True) if self._index else ():
+            counts.update(dict.fromkeys(names, int(rows)))
         return counts
 
     def first(self, count: int) -> list[Event]:
         """The first events; they need no index."""
-        found: list[Event] = []
-        for line in self._lines():
-            if line.startswith(_CHANGES):
-                found.append(_change(line))
-            if len(found) == count:
-                break
-        return found
+        changes = (line for line in self._lines() if line.startswith(_CHANGES))
+        return [_change(line) for line in islice(changes, count)]
 
     def select(self, selection: Selection) -> NDArray[np.int64]:
         """The numbers of the events that are chosen, in file order."""
@@ -198,7 +192,7 @@ class EventFile:
             raise InputError(words, code="bad_events")
         column_set, sets = self._column_sets(starts, ends, kinds)
         per_set = np.bincount(column_set[column_set >= 0], minlength=len(sets)).astype(np.int64)
-        index = _Index(starts, ends, kinds, column_set, sets, per_set)
+        index = _Index(starts, ends, kinds, column_set, per_set, sets)
         self._save(index)
         return index
 
@@ -262,12 +256,10 @@ class EventFile:
         from driftline.core import atomic_write
 
         head = json.dumps({"version": INDEX_VERSION, "of": list(self.identity), "sets": index.sets})
+        arrays = {name: getattr(index, name) for name in _ARRAYS}
         try:
             with atomic_write(self._index_path()) as out:
-                np.savez(
-                    out, head=np.frombuffer(head.encode(), np.uint8), starts=index.starts, ends=index.ends,
-                    kinds=index.kinds, column_set=index.column_set, per_set=index.per_set,
-                )  # fmt: skip
+                np.savez(out, head=np.frombuffer(head.encode(), np.uint8), **arrays)
         except OSError:
             return
 
@@ -280,9 +272,7 @@ class EventFile:
                 if head["version"] != INDEX_VERSION or head["of"] != list(self.identity):
                     return None
                 sets = tuple(tuple(names) for names in head["sets"])
-                return _Index(
-                    saved["starts"], saved["ends"], saved["kinds"], saved["column_set"], sets, saved["per_set"]
-                )
+                return _Index(sets=sets, **{name: saved[name] for name in _ARRAYS})
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
             return None
 
@@ -313,9 +303,9 @@ class EventFile:
         ]
         return np.asarray(hits[np.array(kept, dtype=bool)], np.int64)
 
-    def _event(self, number: int) -> Event:
+    def _event(self, row: int) -> Event:
         index = self._ready()
-        return _change(self._pread(int(index.starts[number]), int(index.ends[number])))
+        return _change(self._pread(int(index.starts[row]), int(index.ends[row])))
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
-from driftline.sources import ReadOptions, open_source
+from driftline.sources import open_source
 from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options
 from driftline.web._console.answers import Form, Pages, page, status_of, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
@@ -174,32 +174,17 @@ def _cancel(console: Console, request: Request, form: Form) -> Response:
 
 
 # Key candidates, judged by the first rows of both tables.
-@dataclass(frozen=True)
-class KeyColumn:
-    """A column that both sides have: how often its values repeat or are missing in the rows that were looked at."""
+class KeyColumn(NamedTuple):
+    """A column that both sides have, and how well it would serve as a key in the rows that were looked at."""
 
     name: str
-    repeated: int
-    missing: int
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether every row has a value of its own."""
-        return not (self.repeated or self.missing)
-
-    @property
-    def verdict(self) -> str:
-        """The verdict in words."""
-        if self.is_unique:
-            return "unique"
-        words = [f"{self.repeated} repeats" if self.repeated else "", f"{self.missing} empty" if self.missing else ""]
-        return ", ".join(word for word in words if word)
+    is_unique: bool
+    verdict: str
 
 
 def key_columns(a: str, b: str, options: Mapping[str, Any] | None = None) -> list[KeyColumn]:
     """Columns that both sides have, in the order of A, unique ones first; `options` say how files are read."""
-    reading = check_options(**(options or {}))
-    heads = [_head(a, reading.reading("A")), _head(b, reading.reading("B"))]
+    heads = _heads(a, b, options or {})
     shared = [name for name in heads[0] if name in heads[1]]
     found = [_judge(name, [head[name] for head in heads]) for name in shared]
     return sorted(found, key=lambda column: not column.is_unique)
@@ -208,21 +193,25 @@ def key_columns(a: str, b: str, options: Mapping[str, Any] | None = None) -> lis
 def _judge(name: str, sides: list[list[str | None]]) -> KeyColumn:
     present = [[cell for cell in side if cell is not None] for side in sides]
     repeated = sum(len(values) - len(set(values)) for values in present)
-    return KeyColumn(name, repeated, sum(map(len, sides)) - sum(map(len, present)))
+    missing = sum(map(len, sides)) - sum(map(len, present))
+    words = [f"{count} {what}" for count, what in ((repeated, "repeats"), (missing, "empty")) if count]
+    return KeyColumn(name, not words, ", ".join(words) or "unique")
 
 
-def _head(address: str, reading: ReadOptions) -> dict[str, list[str | None]]:
-    """The first rows of a table, by column; None where a key cell would be missing."""
-    with Workspace() as workspace:
-        source = open_source(address, workspace, reading)
-        cells, typed = source.sample("A", _ROWS), source.typed
-    missing = EXACT.missing_forms(typed=typed)
-    return {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
+def _heads(a: str, b: str, options: Mapping[str, Any]) -> list[dict[str, list[str | None]]]:
+    """The first rows of both tables, by column; None where a key cell would be missing."""
+    reading, heads = check_options(**options), []
+    for side, address in (("A", a), ("B", b)):
+        with Workspace() as workspace:
+            source = open_source(address, workspace, reading.reading(side))
+            cells, missing = source.sample("A", _ROWS), EXACT.missing_forms(typed=source.typed)
+        head = {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
+        heads.append(head)
+    return heads
 
 
 # What is wrong with a comparison, and the ways out as options that one click adds.
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """An error in words, and what each button beside it adds to the options."""
 
     code: str
@@ -254,12 +243,9 @@ def explained(error: DriftlineError, wanted: Comparison, folder: Folder) -> Prob
     if error.code != "header_mismatch":
         message = _FLAG.sub(r"\1", error.message)  # the form's fields have the names of the command line's options
         return Problem(error.code, message, REMEDIES.get(error.code, ()))
-    reading = check_options(**wanted.options)
-    heads = [
-        _head(folder.table_address(wanted.a), reading.reading("A")),
-        _head(folder.table_address(wanted.b), reading.reading("B")),
+    headers = [
+        list(head) for head in _heads(folder.table_address(wanted.a), folder.table_address(wanted.b), wanted.options)
     ]
-    headers = [list(head) for head in heads]
     only = [[name for name in headers[at] if name not in headers[1 - at]] for at in (0, 1)]
     if not any(only):
         words = "Both tables have the same columns, in another order."
@@ -316,21 +302,15 @@ def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     applied = dict(pair.split("=", 1) for pair in form.get("apply", ()) if "=" in pair)
     form = {**form, **{name: [value] for name, value in applied.items()}}
     options: dict[str, Any] = {"key": list(form["key"])} if form.get("key") else {}
-    for names in GROUPS.values():
-        for name in names:
-            field = Field(name, OPTIONS[name])
-            given = form.get(name, [""])[0]
-            if field.control == "checkbox" and name in form:
-                options[name] = True
-            elif field.control == "lines" and (lines := _lines(given)):
-                options[name] = lines
-            elif field.control in ("input", "select") and given not in ("", *field.option.words[:1]):
-                options[name] = given
+    for name in (name for names in GROUPS.values() for name in names):
+        option, given = OPTIONS[name], form.get(name, [""])[0]
+        if option.given == "flag":
+            options |= {name: True} if name in form else {}
+        elif option.given == "text":
+            options |= {name: given} if given not in ("", *option.words[:1]) else {}
+        elif lines := ["" if line == '""' else line for line in given.splitlines() if line.strip()]:
+            options[name] = lines
     return options
-
-
-def _lines(text: str) -> list[str]:
-    return ["" if line == '""' else line for line in text.splitlines() if line.strip()]
 
 
 # The effect of rules: the same tables compared with them and without them.
