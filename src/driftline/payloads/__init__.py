@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     )
     from driftline.payloads._values.limits import (
         BYTES_PER_MB as BYTES_PER_MB,
-        LOG_LEVELS as LOG_LEVELS,
         EngineConfig as EngineConfig,
     )
     from driftline.payloads._values.text import (

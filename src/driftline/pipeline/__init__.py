@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from driftline.pipeline._run.notify import notify as notify
     from driftline.pipeline._run.records import RecordStore as RecordStore, RunRecord as RunRecord, StageRun as StageRun
     from driftline.pipeline._run.report import (
-        RunReport as RunReport,
         counts_text as counts_text,
         report_page as report_page,
         run_report as run_report,

@@ -8,55 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, Function
+from driftline.cli._group import Command, declared
 from driftline.core import io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
     from driftline.payloads import Masker, PathRule, Report
-
-
-# Options of `compare` and `payloads`.
-def schema_options(command: Function) -> Function:
-    """Add `--root`, `--config` and `--schema-timeout`."""
-    root = click.option(
-        "--root",
-        metavar="NAME",
-        help='The root schema: a component, a JSON Pointer, or an operation such as "GET /v1/charges 200".',
-    )
-    config = click.option("--config", metavar="FILE", help="Limits and switches of the engine, YAML or JSON.")
-    limit = click.option(
-        "--schema-timeout", type=click.FloatRange(0), metavar="SECONDS", help="CPU time for a schema.  [default: 30]"
-    )
-    return root(config(limit(command)))
-
-
-def path_options(command: Function) -> Function:
-    """Add the rules of paths, which win over the schema's."""
-    for option in (
-        click.option("--ignore", multiple=True, metavar="PATH", help="Leave out what a JSONPath selects."),
-        click.option("--unordered", multiple=True, metavar="PATH", help="Compare arrays without their order."),
-        click.option("--key", "keys", multiple=True, metavar="PATH=FIELD[,FIELD]", help="Align the items of arrays."),
-        click.option(
-            "--tolerance",
-            "tolerances",
-            multiple=True,
-            metavar="PATH=NUMBER|DURATION",
-            help="Let numbers or times be so far apart.",
-        ),
-        click.option("--allow-new", multiple=True, metavar="PATH", help="Allow new members, here and below."),
-        click.option("--old-select", metavar="PATH", help="The part of Old that is compared, such as $.data."),
-        click.option("--new-select", metavar="PATH", help="The part of New that is compared."),
-    ):
-        command = option(command)
-    return command
-
-
-def mask_options(command: Function) -> Function:
-    """Add `--mask` and `--mask-key-file`."""
-    mask = click.option("--mask", "masked", multiple=True, metavar="PATH", help="Show tokens instead of values.")
-    key = click.option("--mask-key-file", metavar="FILE", help="The key of the tokens.  [default: a new one each run]")
-    return mask(key(command))
 
 
 def flags_of(
@@ -112,19 +69,7 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
 
 
 @click.command(cls=Command)
-@click.argument("old")
-@click.argument("new")
-@click.option("--schema", metavar="FILE", help="The schema with its x-migration-* rules.  [default: all is strict]")
-@schema_options
-@path_options
-@mask_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["json", "text", "junit"]),
-    help="How the report is written.  [default: text on a terminal, else json]",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@declared("compare")
 def compare(
     old: str,
     new: str,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options
+from driftline.cli._group import Function, LazyGroup, chosen_engine, declared, engine_options
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.cli._views import (
@@ -36,25 +36,6 @@ if TYPE_CHECKING:
 @click.group(cls=LazyGroup)
 def lake() -> None:
     """Keep row deltas in a lake of Delta tables, fold them and travel in time."""
-
-
-def lake_option(command: Function) -> Function:
-    """`--lake`."""
-    return click.option(
-        "--lake",
-        "location",
-        default="lake",
-        envvar="DRIFTLINE_LAKE",
-        show_default=True,
-        show_envvar=True,
-        metavar="PATH|URL",
-        help="Where the lake is.",
-    )(command)
-
-
-def table_option(command: Function) -> Function:
-    """`--table`."""
-    return click.option("--table", "-t", required=True, metavar="NAME", help="The table.")(command)
 
 
 def output_options(formats: Sequence[str], what: str) -> Callable[[Function], Function]:
@@ -128,7 +109,7 @@ def fold_options(command: Function) -> Function:
     def with_folds(location: str, engine: str, master: str | None, **given: object) -> Any:
         return command(folds=Folds(open_lake(location), engine, master), **given)
 
-    return lake_option(engine_options(with_folds))
+    return declared("lake option")(engine_options(with_folds))
 
 
 def open_lake(location: str) -> Lake:
@@ -159,9 +140,7 @@ def _fold_engine(name: str, session: Any) -> Engine:
 
 # `driftline lake schema|extract|flush|compact`: what changes a lake.
 @lake.command(short_help="Register a table's schema, or show it.")
-@click.argument("table")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@lake_option
+@declared("lake schema")
 def schema(table: str, file: Path | None, location: str) -> int:
     """Register the schema of TABLE from a JSON FILE, or show the registered one."""
     from driftline.deltas import TableSchema
@@ -184,15 +163,7 @@ def schema(table: str, file: Path | None, location: str) -> int:
 
 
 @lake.command(short_help="Turn two snapshots of a table into deltas.")
-@click.argument("a")
-@click.argument("b")
-@click.option("-k", "--key", "key", multiple=True, required=True, metavar="COL", help="A key column; may be repeated.")
-@table_option
-@click.option("--client-id", required=True, metavar="ID", help="Who makes the deltas.")
-@click.option("--start", metavar="TIMESTAMP", help="The first timestamp.  [default: now, after all known ones]")
-@click.option("--load-base", is_flag=True, help="Load A first where the lake does not hold it.")
-@click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
-@lake_option
+@declared("lake extract")
 @engine_options
 def extract(
     a: str,
@@ -236,10 +207,7 @@ def extract(
 
 
 @lake.command(short_help="Add deltas from JSON lines or envelopes.")
-@click.argument("files", nargs=-1)
-@click.option("--gateway", default="flush", show_default=True, metavar="ID", help="Whose deltas these are.")
-@click.option("--table", "-t", metavar="NAME", help="Without FILES: only this table's envelopes.")
-@lake_option
+@declared("lake flush")
 @engine_options
 def flush(
     files: tuple[str, ...], gateway: str, table: str | None, location: str, engine: str, master: str | None
@@ -264,9 +232,7 @@ def flush(
 
 
 @lake.command(short_help="Fold new deltas into a new snapshot.")
-@click.option("--table", "-t", metavar="NAME", help="The table.  [default: every table]")
-@click.option("--full", is_flag=True, help="Fold from the deltas alone instead of from the last snapshot.")
-@click.option("--target-file-mb", default=32, show_default=True, type=click.IntRange(1), help="Size of base files.")
+@declared("lake compact")
 @fold_options
 def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
@@ -290,9 +256,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
 
 # `driftline lake materialize|changes|verify|tables|log|history`: what reads a lake.
 @lake.command(short_help="Write the state of a table at any timestamp.")
-@table_option
-@click.option("--as-of", metavar="TIMESTAMP", help="The timestamp to travel to.  [default: now]")
-@click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
+@declared("lake materialize")
 @output_options(STATE_FORMATS, "What to write.")
 @fold_options
 def materialize(
@@ -310,9 +274,7 @@ def materialize(
 
 
 @lake.command(short_help="Write the net change between two timestamps.")
-@table_option
-@click.option("--from", "since", required=True, metavar="TIMESTAMP", help="Where the window begins (not included).")
-@click.option("--to", "until", metavar="TIMESTAMP", help="Where it ends (included).  [default: now]")
+@declared("lake changes")
 @output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
@@ -328,8 +290,7 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
 
 
 @lake.command(short_help="Prove that the snapshot is the replay of all deltas.")
-@table_option
-@click.option("--oracle", is_flag=True, help="Also replay every delta in plain Python (slow).")
+@declared("lake verify")
 @fold_options
 def verify(table: str, oracle: bool, folds: Folds) -> int:
     """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
@@ -355,7 +316,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
 
 @lake.command(short_help="List the tables: rows, columns, what is not folded or waits.")
 @text_or_json("one JSON object per table.")
-@lake_option
+@declared("lake option")
 def tables(format_name: str, location: str) -> int:
     """List the tables of a lake and how far their state is."""
     from driftline.lake import status_of
@@ -382,9 +343,9 @@ def _status_line(status: TableStatus) -> str:
 
 
 @lake.command(short_help="List the commits of a table.")
-@table_option
+@declared("table option")
 @text_or_json("one JSON object per commit.")
-@lake_option
+@declared("lake option")
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log, timestamp_text
@@ -411,10 +372,9 @@ def log(table: str, format_name: str, location: str) -> int:
 
 
 @lake.command(short_help="List every delta of a row and what it won.")
-@table_option
-@click.option("--row", "row_id", required=True, metavar="ID", help="The row id.")
+@declared("lake history")
 @text_or_json("one JSON object per delta.")
-@lake_option
+@declared("lake option")
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history, timestamp_text
@@ -447,10 +407,7 @@ def _tell_waiting(folds: Folds, table: str) -> None:
 
 
 @lake.command(short_help="Remove files that nothing refers to; set a horizon.")
-@table_option
-@click.option("--hours", default=168, show_default=True, type=click.IntRange(0), help="Keep what is younger.")
-@click.option("--horizon", metavar="TIMESTAMP", help="Archive the state before it and let its deltas go, for ever.")
-@click.option("--dry-run", is_flag=True, help="Only list the files.")
+@declared("lake vacuum")
 @fold_options
 def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Folds) -> int:
     """Remove files that no kept snapshot needs, and list them.
