@@ -475,8 +475,8 @@ class Masker:
     def __init__(self, paths: tuple[str, ...], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(32)
         self._start, located, bad = start_state(paths)
-        for path in bad:
-            raise bad_flag("--mask", path.text, f"not a JSONPath ({path.reason})")
+        for path, reason in bad.items():
+            raise bad_flag("--mask", path, f"not a JSONPath ({reason})")
         for looked_up in located:
             raise bad_flag("--mask", looked_up.text, "only names, * and .. can be used here")
         self._renames: Renames | None = None

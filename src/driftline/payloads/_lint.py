@@ -109,8 +109,8 @@ def _unreadable(place: _Place) -> Iterator[tuple[str, str]]:
             parse_condition(place.rules.when)
         except BadValueError as error:
             yield _rule("when"), f"x-migration-when is not a condition ({error})"
-    for path in start_state(place.rules.global_ignores)[2]:
-        yield _rule("global-ignores"), f"{path.text} is not a JSONPath ({path.reason})"
+    for path, reason in start_state(place.rules.global_ignores)[2].items():
+        yield _rule("global-ignores"), f"{path} is not a JSONPath ({reason})"
 
 
 def _wrong_type(place: _Place) -> Iterator[tuple[str, str]]:

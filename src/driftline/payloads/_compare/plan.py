@@ -92,11 +92,8 @@ class SchemaSettings:
         texts = tuple(text for extension in given for text in read_rules({name: extension}).global_ignores)
         state, located, bad = start_state(texts, self.flags)
         pointer = given[0].pointer if given else ""
-        problems = [
-            Problem(name, f"{name}: {path.text} is not a JSONPath ({path.reason}); it is not used", pointer)
-            for path in bad
-        ]
-        return state, located, problems
+        problem = "{}: {} is not a JSONPath ({}); it is not used"
+        return state, located, [Problem(name, problem.format(name, *each), pointer) for each in bad.items()]
 
     @cached_property
     def renames(self) -> Renames:

@@ -62,11 +62,8 @@ def _renames(plan: NodePlan, value: dict[str, Json], run: Run, decide: bool) -> 
     found = {raw: name for raw in value if (name := plan.new_name(raw)) != raw}
     if not decide:
         return found
-    return {raw: name for raw, name in found.items() if _applies(plan.member(name, raw), run)}
-
-
-def _applies(plan: NodePlan, run: Run) -> bool:
-    return plan.condition is None or plan.condition.holds(run, OLD)
+    conditions = {raw: plan.member(name, raw).condition for raw, name in found.items()}
+    return {raw: name for raw, name in found.items() if (test := conditions[raw]) is None or test.holds(run, OLD)}
 
 
 def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iterator[tuple[str, Json, NodePlan]]:
@@ -162,13 +159,9 @@ def sorted_items(plan: NodePlan, items: list[Any], order: tuple[SortField, ...],
 
 def _are_texts(plan: NodePlan, items: list[Json], name: str) -> bool:
     """Whether all items are objects with a string in a member that needs no rule; these sort as they are."""
-    if not is_raw_member(plan, name):
-        return False
-    for entry in items:
-        # An empty string may stand for null, which comes first.
-        if type(entry) is not dict or type(text := entry.get(name)) is not str or not text:
-            return False
-    return True
+    # An empty string may stand for null, which comes first.
+    texts = (type(entry) is dict and type(text := entry.get(name)) is str and text != "" for entry in items)
+    return is_raw_member(plan, name) and all(texts)
 
 
 def is_raw_member(plan: NodePlan, name: str) -> bool:
@@ -236,27 +229,15 @@ def choose(plan: NodePlan, seen: Seen, run: Run) -> NodePlan:
 
 
 def _branch(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
-    if choice.discriminator is not None:
-        found = _discriminated(plan, choice, seen, run)
-        if found is not None:
-            return found
-    for number in range(len(choice.branches)):
-        candidate = plan.chosen(choice, number)
-        if all(fits(candidate, value, side, run) for value, side in seen):
-            return number
-    return None
-
-
-def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
-    """The branch that Old's discriminator names, in New's vocabulary where a branch maps it."""
+    candidates = [(number, plan.chosen(choice, number)) for number in range(len(choice.branches))]
     value, side = seen[0]
-    if type(value) is not dict or choice.discriminator is None:
-        return None
-    for number in range(len(choice.branches)):
-        item, child = member(plan.chosen(choice, number), value, choice.discriminator, side, run)
+    # The branch that Old's discriminator names, in New's vocabulary where a branch maps it.
+    for number, candidate in candidates if type(value) is dict and choice.discriminator is not None else ():
+        item, child = member(candidate, value, choice.discriminator or "", side, run)
         if item is not MISSING and choice.mapping.get(str(child.meaning.prepared_or_raw(item, side))) == number:
             return number
-    return None
+    fitting = (number for number, plan in candidates if all(fits(plan, value, side, run) for value, side in seen))
+    return next(fitting, None)
 
 
 def fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
@@ -287,7 +268,8 @@ def _fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
         return value is None and (plan.null_as_missing or plan.empty_as_null)
     if value is None and node.is_nullable:
         return True
-    if node.allowed_values is not None and not any(_is_same(allowed, shown) for allowed in node.allowed_values):
+    allowed = node.allowed_values
+    if allowed is not None and not any(kind_of(one) == kind_of(shown) and one == shown for one in allowed):
         return False
     if type(value) is dict:
         return _object_fits(plan, value, side, run)
@@ -307,7 +289,3 @@ def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) ->
         if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run):
             return False
     return True
-
-
-def _is_same(allowed: Value, value: Value) -> bool:
-    return kind_of(allowed) == kind_of(value) and bool(allowed == value)

@@ -41,16 +41,18 @@ def compile_root(settings: SchemaSettings) -> Plans:
 
 def build(plan: NodePlan) -> None:
     """Give a plan its functions: condition, choices, then the rules of the node."""
-    node = plan.compare_containers = _node_comparer(plan)
+    compare = plan.compare_containers = _node_comparer(plan)
     if plan.condition is not None:
-        compare = _conditional(plan)
+        compare = partial(_decide, plan)
     elif is_ignored(plan):
         compare = partial(_ignore, plan)
     elif plan.choices:
-        compare = _choosing(plan)
+        compare = partial(_choose, plan)
     else:
-        compare = _traced(plan, _present if plan.rules.strategy == "exists" else node)
-    plan.compare = _announcing(plan, compare) if plan.rules.problems else compare
+        compare = _present if plan.rules.strategy == "exists" else compare
+        is_traced = plan.settings.config.trace_rule_application and plan.rules.texts
+        compare = partial(_trace, plan, compare) if is_traced else compare
+    plan.compare = partial(_announce, plan, compare) if plan.rules.problems else compare
 
 
 def _node_comparer(plan: NodePlan) -> Compare:
@@ -98,16 +100,12 @@ def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> Containe
     return compare
 
 
-def _choosing(plan: NodePlan) -> Compare:
-    """Chooses the branches for a pair, then compares with them folded in."""
-
-    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
-        chosen = choose(plan, [(old, OLD), (new, NEW)], run)
-        if kind_of(old) == kind_of(new) and plan.settings.checks_types:
-            _check_branches(plan, old, new, run, path)
-        chosen.compare(old, new, run, path)
-
-    return compare
+def _choose(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
+    """Choose the branches for a pair, then compare with them folded in."""
+    chosen = choose(plan, [(old, OLD), (new, NEW)], run)
+    if kind_of(old) == kind_of(new) and plan.settings.checks_types:
+        _check_branches(plan, old, new, run, path)
+    chosen.compare(old, new, run, path)
 
 
 def _check_branches(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
@@ -137,32 +135,23 @@ def _ignore(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> Non
     run.note(path, plan.removed_by or plan.rules.text("strategy") or "", "ignored")
 
 
-def _conditional(plan: NodePlan) -> Compare:
-    return lambda old, new, run, path: plan.for_pair(run, path).compare(old, new, run, path)
+def _decide(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
+    plan.for_pair(run, path).compare(old, new, run, path)
 
 
-def _announcing(plan: NodePlan, compare: Compare) -> Compare:
-    def announce(old: Value, new: Value, run: Run, path: Path) -> None:
-        plan.announce(run, path)
+def _announce(plan: NodePlan, compare: Compare, old: Value, new: Value, run: Run, path: Path) -> None:
+    plan.announce(run, path)
+    compare(old, new, run, path)
+
+
+def _trace(plan: NodePlan, compare: Compare, old: Value, new: Value, run: Run, path: Path) -> None:
+    known = len(run.diffs)
+    try:
         compare(old, new, run, path)
-
-    return announce
-
-
-def _traced(plan: NodePlan, compare: Compare) -> Compare:
-    if not plan.settings.config.trace_rule_application or not plan.rules.texts:
-        return compare
-
-    def trace(old: Value, new: Value, run: Run, path: Path) -> None:
-        known = len(run.diffs)
-        try:
-            compare(old, new, run, path)
-        finally:
-            outcome = "match" if len(run.diffs) == known else "mismatch"
-            for rule in plan.rules.texts.values():
-                run.note(path, rule, outcome)
-
-    return trace
+    finally:
+        outcome = "match" if len(run.diffs) == known else "mismatch"
+        for rule in plan.rules.texts.values():
+            run.note(path, rule, outcome)
 
 
 # Objects.
@@ -274,19 +263,15 @@ def _sifted(
 ) -> tuple[dict[str, Json], dict[str, Json], dict[str, str]]:
     """Both sides under New's names without what is ignored, and Old's names of renamed members."""
     before, after = sift(plan, old, OLD, run, decide=True), sift(plan, new, NEW, run)
-    _report_removed(before.removed, after.removed, run, path)
+    for name in {**before.removed, **after.removed}:
+        left, rule = before.removed.get(name, (MISSING, ""))
+        right, other_rule = after.removed.get(name, (MISSING, ""))
+        run.ignored += union_leaf_count(left, right)
+        run.note((path, name), rule or other_rule, "ignored")
     for raw, name in before.conflicts:
         message = f"Old has both {raw} and {name}; the value of {name} is used"
         run.warn("RULE_ERROR", (path, name), message, plan.member(name).rules.text("alias"))
     return before.members, after.members, before.renamed
-
-
-def _report_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str]], run: Run, path: Path) -> None:
-    for name in {**old, **new}:
-        left, rule = old.get(name, (MISSING, ""))
-        right, other_rule = new.get(name, (MISSING, ""))
-        run.ignored += union_leaf_count(left, right)
-        run.note((path, name), rule or other_rule, "ignored")
 
 
 def _compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
@@ -300,21 +285,15 @@ def _compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run
     has_new = new is not MISSING and not is_absent(plan, new)
     if has_old and has_new:
         plan.compare(old, new, run, (path, name))
+    elif (has_old or has_new) and plan.rules.default is not MISSING:
+        _compare_with_default(plan, old if has_old else MISSING, new if has_new else MISSING, run, (path, name))
     elif has_old or has_new:
-        _compare_one_sided(plan, name, old if has_old else MISSING, new if has_new else MISSING, run, path)
-
-
-def _compare_one_sided(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
-    rules = plan.rules
-    if rules.default is not MISSING:
-        _compare_with_default(plan, old, new, run, (path, name))
-        return
-    plan.announce(run, (path, name))
-    rule = rules.text("strategy") if rules.strategy == "exists" else None
-    if new is not MISSING and plan.context.allow_new:
-        run.allowed((path, name), new)
-    else:
-        run.lone((path, name), old, new, rule)
+        plan.announce(run, (path, name))
+        if has_new and plan.context.allow_new:
+            run.allowed((path, name), new)
+        else:
+            rule = plan.rules.text("strategy") if plan.rules.strategy == "exists" else None
+            run.lone((path, name), old if has_old else MISSING, new if has_new else MISSING, rule)
 
 
 def _compare_with_default(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:

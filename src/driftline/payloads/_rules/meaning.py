@@ -16,7 +16,6 @@ from driftline.payloads._rules.scalars import (
     TRIM,
     Change,
     End,
-    Step,
     Token,
     Verdict,
     differ,
@@ -38,13 +37,20 @@ class Meaning:
     __slots__ = ("_alters", "_changes", "changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
 
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
-        self.steps = _steps(rules, empty_as_null)
+        given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
+        found = [
+            EMPTY_STRING_AS_NULL if empty_as_null else None,
+            *(make(one) for make, one in given if one is not None),
+        ]
+        self.steps = [step for step in found if step is not None]
         self._changes = (
             [step.old for step in self.steps if step.old is not None],
             [step.new for step in self.steps if step.new is not None],
         )
         self.ends = _ends(rules)
-        self.texts = _texts(rules, is_equality=self.ends["string"] is self.ends["null"])
+        # A pattern has a flag for upper and lower case, and points in time have no case.
+        folds = rules.case_insensitive and self.ends["string"] is self.ends["null"]
+        self.texts: list[Change] = [TRIM] * rules.trim + [FOLD] * folds
         self._alters = any(step is not EMPTY_STRING_AS_NULL for step in self.steps)
         self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
         self.changes_type = any(step.changes_type for step in self.steps)
@@ -176,23 +182,10 @@ class Meaning:
         return self.verdict(before, after, left, right) is None
 
 
-def _steps(rules: FieldRules, empty_as_null: bool) -> list[Step]:
-    given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
-    found = [make(value) for make, value in given if value is not None]
-    first = [EMPTY_STRING_AS_NULL] if empty_as_null else []
-    return [*first, *(step for step in found if step is not None)]
-
-
-def _texts(rules: FieldRules, *, is_equality: bool) -> list[Change]:
-    found: list[Change] = [TRIM] if rules.trim else []
-    # A pattern has a flag for it, and points in time have no case.
-    return [*found, FOLD] if rules.case_insensitive and is_equality else found
-
-
 def _ends(rules: FieldRules) -> dict[str, End]:
     rule = next((given for name in _EQUALITY_RULES if (given := rules.texts.get(name)) is not None), None)
     same = _equality(rule)
-    number = _number_equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
+    number = _equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
     ends = {"string": same, "number": number, "boolean": same, "null": same}
     for name, kind in EXTENSIONS.items():
         if kind.end is not None and (value := getattr(rules, kind.field)) is not None:
@@ -201,17 +194,8 @@ def _ends(rules: FieldRules) -> dict[str, End]:
     return ends
 
 
-def _equality(rule: str | None) -> End:
-    """Strings, booleans and null."""
-
-    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
-        return None if left == right else differ(old, new, rule)
-
-    return End(verdict, scalar_token)
-
-
-def _number_equality(rule: str | None, time_rule: str | None = None) -> End:
-    """Numbers: 1 equals 1.0, integers of any size and decimals of any length are exact.
+def _equality(rule: str | None, time_rule: str | None = None) -> End:
+    """Equal scalars; of numbers 1 equals 1.0, integers of any size and decimals of any length are exact.
 
     Numbers under a rule for dates are most likely counts since 1970, which that rule does not read.
     """

@@ -36,7 +36,6 @@ class _Step(NamedTuple):
 
 
 class _Query(NamedTuple):
-    text: str
     steps: tuple[_Step, ...]
     rule: str  # as reports name it
     extensions: Mapping[str, Extension] | None  # None: what it selects is ignored
@@ -203,28 +202,21 @@ class LocatedPath(NamedTuple):
     rule: str
 
 
-class BadPath(NamedTuple):
-    """A text that is not a JSONPath."""
-
-    text: str
-    reason: str
-
-
 def start_state(
     ignores: tuple[str, ...], flags: tuple[PathRule, ...] = ()
-) -> tuple[PathState, list[LocatedPath], list[BadPath]]:
-    """The state at the root, the paths to look up beforehand, and the texts that are no paths.
+) -> tuple[PathState, list[LocatedPath], dict[str, str]]:
+    """The state at the root, the paths to look up beforehand, and why texts are no paths.
 
     A flag that is no path is refused, because its user can correct it.
     """
     queries: list[_Query] = []
     located: list[LocatedPath] = []
-    bad: list[BadPath] = []
+    bad: dict[str, str] = {}
     for text in dict.fromkeys(ignores):
         try:
             _add_ignore(text, f"{EXTENSION_PREFIX}global-ignores: {text}", queries, located)
         except BadPathError as error:
-            bad.append(BadPath(text, str(error)))
+            bad[text] = str(error)
     for flag in flags:
         try:
             if flag.flag in _SELECT:
@@ -245,7 +237,7 @@ def _add_ignore(text: str, rule: str, queries: list[_Query], located: list[Locat
     if steps is None or any(isinstance(name, int) for step in steps for name in step.names):
         located.append(LocatedPath(text, query, rule))
     else:
-        queries.append(_Query(text, steps, rule, None))
+        queries.append(_Query(steps, rule, None))
 
 
 def _rule_query(flag: PathRule) -> _Query:
@@ -254,7 +246,7 @@ def _rule_query(flag: PathRule) -> _Query:
         raise bad_flag(flag.flag, flag.path, "only names, *, .. and indexes can be used here")
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in flag.extensions}
     extensions = {EXTENSION_PREFIX + name: Extension(value, flag.text) for name, value in values.items()}
-    return _Query(flag.path, steps, flag.text, extensions)
+    return _Query(steps, flag.text, extensions)
 
 
 def _simple_steps(query: Any) -> tuple[_Step, ...] | None:
@@ -295,10 +287,10 @@ def prune(payload: Any, paths: list[LocatedPath]) -> tuple[dict[int, Any], list[
             if key not in gone:
                 gone.add(key)
                 removed.append((path, match.obj, match.path))
-    return {place: _without(container, gone) for place, (container, gone) in drops.items()}, removed
-
-
-def _without(container: Any, gone: set[Any]) -> Any:
-    if isinstance(container, dict):
-        return {name: value for name, value in container.items() if name not in gone}
-    return [value for index, value in enumerate(container) if index not in gone]
+    kept: dict[int, Any] = {}
+    for place, (container, gone) in drops.items():
+        if isinstance(container, dict):
+            kept[place] = {name: value for name, value in container.items() if name not in gone}
+        else:
+            kept[place] = [value for index, value in enumerate(container) if index not in gone]
+    return kept, removed

@@ -121,10 +121,11 @@ def is_linear(text: str, *, ignore_case: bool = False, search: bool = False) -> 
     if tree.state.flags & ~(re.UNICODE | re.IGNORECASE):
         return False
     parts = _flat(tree)
-    if parts is None or sum(_width(*part) for part in parts) > _MAX_WIDTH:
+    if parts is None or sum(int(value[0]) if op in _REPEATS else 1 for op, value in parts) > _MAX_WIDTH:
         return False
-    varying = [number for number, part in enumerate(parts) if _varies(*part)]
-    if search and varying and not _is_anchor(parts[0]):
+    varying = [number for number, (op, value) in enumerate(parts) if op in _REPEATS and value[0] != value[1]]
+    is_anchored = bool(parts) and parts[0] in ((_op.AT, _op.AT_BEGINNING), (_op.AT, _op.AT_BEGINNING_STRING))
+    if search and varying and not is_anchored:
         return False
     folds = bool(tree.state.flags & re.IGNORECASE)
     return all(_is_disjoint(parts, number, folds) for number in varying[:-1])
@@ -144,18 +145,6 @@ def _flat(tree: Any) -> list[Part] | None:
         else:
             return None
     return found
-
-
-def _width(op: Any, value: Any) -> int:
-    return int(value[0]) if op in _REPEATS else 1
-
-
-def _varies(op: Any, value: Any) -> bool:
-    return op in _REPEATS and value[0] != value[1]
-
-
-def _is_anchor(part: Part) -> bool:
-    return part[0] is _op.AT and part[1] in (_op.AT_BEGINNING, _op.AT_BEGINNING_STRING)
 
 
 def _is_disjoint(parts: list[Part], number: int, folds: bool) -> bool:
@@ -187,22 +176,16 @@ def _characters(op: Any, value: Any) -> list[int] | None:
 
 
 def _takes(op: Any, value: Any, code: int) -> bool:
-    if op is _op.LITERAL:
-        return bool(value == code)
-    if op is _op.NOT_LITERAL:
-        return bool(value != code)
+    if op is _op.LITERAL or op is _op.NOT_LITERAL:
+        return bool(value == code) == (op is _op.LITERAL)
     if op is _op.ANY:
         return code != ord("\n")
-    is_negated = bool(value) and value[0][0] is _op.NEGATE
-    return any(_is_in(kind, given, code) for kind, given in value) != is_negated
-
-
-def _is_in(kind: Any, given: Any, code: int) -> bool:
-    if kind is _op.LITERAL:
-        return bool(given == code)
-    if kind is _op.RANGE:
-        return bool(given[0] <= code <= given[1])
-    category = _CATEGORIES.get(given) if kind is _op.CATEGORY else None
+    if op is _op.RANGE:
+        return bool(value[0] <= code <= value[1])
+    if op is _op.IN:
+        is_negated = bool(value) and value[0][0] is _op.NEGATE
+        return any(_takes(kind, given, code) for kind, given in value) != is_negated
+    category = _CATEGORIES.get(value) if op is _op.CATEGORY else None
     return category is not None and category.match(chr(code)) is not None
 
 
@@ -233,21 +216,12 @@ class _SafeSearch(FilterFunction):
         if not isinstance(value, str) or not isinstance(pattern, str):
             return False
         try:
-            return _whole(pattern).match(value) if self.whole else _anywhere(pattern).search(value)
+            return _known(f"(?:{pattern})\\Z").match(value) if self.whole else _known(pattern).search(value)
         except (PatternError, PatternTimeoutError):
             return False
 
 
-@lru_cache(maxsize=256)
-def _whole(pattern: str) -> SafePattern:
-    return SafePattern(f"(?:{pattern})\\Z")
-
-
-@lru_cache(maxsize=256)
-def _anywhere(pattern: str) -> SafePattern:
-    return SafePattern(pattern)
-
-
+_known = lru_cache(maxsize=512)(SafePattern)
 ENVIRONMENT = JSONPathEnvironment(strict=True)
 ENVIRONMENT.function_extensions["match"] = _SafeSearch(whole=True)
 ENVIRONMENT.function_extensions["search"] = _SafeSearch(whole=False)
