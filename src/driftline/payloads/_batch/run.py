@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import struct
-import tempfile
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice, zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
@@ -158,25 +156,21 @@ def _write_output(job: BatchJob, target: Location, results: list[RangeResult]) -
 
 def _place_tables(folder: Location, tables: list[str]) -> None:
     """Put the ranges' tables side by side; an earlier run's folder goes as a whole."""
+    names = [f"part-{number:05d}.parquet" for number in range(len(tables))]
     if isinstance(folder, ObjectPath):
-        _store_tables(folder, tables)
+        for table, name in zip(tables, names, strict=True):
+            copy_object(table, f"{folder}/{name}")
+        for left in folder.below():
+            if left.url.removeprefix(f"{folder}/") not in names:
+                left.unlink()
         return
-    fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".reports-"))
-    for number, table in enumerate(tables):
-        shutil.move(table, fresh / f"part-{number:05d}.parquet")
-    fresh.chmod(0o755)
+    fresh = folder.with_name(f".reports-{secrets.token_hex(8)}")
+    fresh.mkdir()
+    for table, name in zip(tables, names, strict=True):
+        shutil.move(table, fresh / name)
     if folder.exists():
         shutil.rmtree(folder)
     fresh.rename(folder)
-
-
-def _store_tables(folder: ObjectPath, tables: list[str]) -> None:
-    names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(tables))]
-    for table, name in zip(tables, names, strict=True):
-        copy_object(table, name)
-    for left in folder.below():
-        if left.url not in names:
-            left.unlink()
 
 
 def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Json]]:
@@ -204,19 +198,13 @@ def _pretty(value: object) -> bytes:
 @contextmanager
 def _workshop(target: Location) -> Iterator[str]:
     """A folder for files in between, beside the output so that all workers see it."""
-    if isinstance(target, ObjectPath):
-        place = target / f".work-{secrets.token_hex(8)}"
-        try:
-            yield place.url
-        finally:
-            remove(place)
-        return
+    place = target / f".work-{secrets.token_hex(8)}"
     with io_errors(target):
-        folder = tempfile.mkdtemp(dir=target, prefix=".work-")
+        place.mkdir(parents=True, exist_ok=True)
     try:
-        yield folder
+        yield str(place)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(place)
 
 
 class _Local(NamedTuple):

@@ -16,6 +16,7 @@ import copy
 import difflib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
@@ -40,15 +41,12 @@ _LONGEST_VALUE = 200
 
 
 class RuleAt(Protocol):
-    """A rule and its place; a `Suggestion` is one."""
+    """A rule (extensions without their prefix) and its place; a `Suggestion` is one."""
 
     @property
-    def place(self) -> Place:
-        """Member names, None for the items of an array."""
-
+    def place(self) -> Place: ...
     @property
-    def rule(self) -> Mapping[str, Json]:
-        """Extensions without their prefix."""
+    def rule(self) -> Mapping[str, Json]: ...
 
 
 class RuleEdit(NamedTuple):
@@ -78,7 +76,7 @@ def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> 
         if wanted is None:
             wanted = nested(place, one.rule)
             continue
-        for owner, tail in list(_targets(wanted, place, root)):
+        for owner, tail in list(_Tree(wanted, root).targets(place)):
             _add(owner, nested(tail, one.rule), place)
     after = text + yaml_text(wanted) if source.content is None and wanted else _edited(source, wanted)
     if load_schema(after).content != wanted:
@@ -114,14 +112,25 @@ def schema_with(rules: Mapping[Place, Mapping[str, Json]]) -> dict[str, Any]:
 class _Tree:
     """A document with what is needed to find the one place where a rule belongs."""
 
-    def __init__(self, source: SchemaText, root: str | None) -> None:
-        self.document = SchemaDocument(source)
+    def __init__(self, content: object, root: str | None) -> None:
+        self.document = SchemaDocument(SchemaText(content))
         self.root = find_root(self.document, root)
-        self.references: dict[str, int] = {}
-        for fragment in objects_of(Fragment(source.content, "")):
-            reference = fragment.schema.get("$ref")
-            if isinstance(reference, str):
-                self.references[reference] = self.references.get(reference, 0) + 1
+        self.references: Counter[object] = Counter()
+        self.uses: Counter[int] = Counter()  # of containers: YAML anchors have several
+        for schema, _ in objects_of(Fragment(content, "")):
+            self.references.update(value for name, value in schema.items() if name == "$ref" and isinstance(value, str))
+            self.uses.update(id(child) for child in schema.values() if isinstance(child, dict | list))
+
+    def targets(self, place: Place) -> Iterator[tuple[dict[str, Json], Place]]:
+        """The schemas that are there already, and what of the place is still missing below each."""
+        waiting: list[tuple[Fragment, Place]] = [(self.root, place)]
+        for fragment, left in waiting:
+            for holder in self.holders(self.own(fragment), left[0]) if left else (fragment,):
+                child = _child(holder, left[0]) if left else None
+                if child is not None:
+                    waiting.append((child, left[1:]))
+                else:
+                    yield self.own_object(holder, place), left
 
     def own(self, fragment: Fragment) -> Fragment:
         """The schema behind a reference if nothing else refers to it, else the one that refers."""
@@ -142,52 +151,23 @@ class _Tree:
         """The schemas to which a member's rules belong: branches of a choice that have it, else the schema itself."""
         if _child(fragment, step) is not None or not isinstance(fragment.schema, dict):
             return [fragment]
-        parts = [self.own(part) for part in _listed(fragment, "allOf") if self.declares(part, step)]
+        parts = [part for part in _listed(fragment, "allOf") if self.declares(part, step)]
         if parts:
-            return self.holders(parts[-1], step)
-        branches = [part for word in ("oneOf", "anyOf") for part in _listed(fragment, word)]
+            return self.holders(self.own(parts[-1]), step)
+        branches = (*_listed(fragment, "oneOf"), *_listed(fragment, "anyOf"))
         found = [self.own(part) for part in branches if self.declares(part, step)]
         return found if found and not self.declares(fragment, step) else [fragment]
 
-
-def _targets(content: object, place: Place, root: str | None) -> Iterator[tuple[dict[str, Json], Place]]:
-    """The schemas that are there already, and what of the place is still missing below each."""
-    tree = _Tree(SchemaText(content), root)
-    waiting: list[tuple[Fragment, Place]] = [(tree.root, place)]
-    while waiting:
-        fragment, left = waiting.pop(0)
-        if not left:
-            yield _own_object(content, fragment, place), left
-            continue
-        for holder in tree.holders(tree.own(fragment), left[0]):
-            child = _child(holder, left[0])
-            if child is not None:
-                waiting.append((child, left[1:]))
-            else:
-                yield _own_object(content, holder, place), left
-
-
-def _own_object(content: Any, fragment: Fragment, place: Place) -> dict[str, Json]:
-    """The schema at a pointer, if it is in this file and at this place alone."""
-    shared = _shared_values(content)
-    value = content
-    for token in fragment.pointer.split("/")[1:]:
-        value = value[unescape_pointer(token)] if isinstance(value, dict) else value[int(token)]
-        if id(value) in shared:
-            raise _refusal(place, "its schema is a YAML anchor that several places use")
-    if not isinstance(value, dict):
-        raise _refusal(place, "its schema is no object")
-    return value
-
-
-def _shared_values(content: Any) -> set[int]:
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for fragment in objects_of(Fragment(content, "")):
-        for child in fragment.schema.values():
-            if isinstance(child, dict | list):
-                (shared if id(child) in seen else seen).add(id(child))
-    return shared
+    def own_object(self, fragment: Fragment, place: Place) -> dict[str, Json]:
+        """The schema at a pointer, if it is in this file and at this place alone."""
+        value: Any = self.document.source.content
+        for token in fragment.pointer.split("/")[1:]:
+            value = value[unescape_pointer(token)] if isinstance(value, dict) else value[int(token)]
+            if self.uses[id(value)] > 1:
+                raise _refusal(place, "its schema is a YAML anchor that several places use")
+        if not isinstance(value, dict):
+            raise _refusal(place, "its schema is no object")
+        return value
 
 
 def _child(fragment: Fragment, step: str | None) -> Fragment | None:
@@ -223,30 +203,18 @@ def _edited(source: SchemaText, wanted: Any) -> str:
     """The text with the members that `wanted` has more than its content."""
     text = source.text or ""
     starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
+    after = SchemaDocument(SchemaText(wanted))
     edits: list[tuple[int, str]] = []
-    for pointer, content, added in _additions(source.content, wanted, "", set()):
-        position = source.position(pointer)
+    for schema, pointer in objects_of(Fragment(source.content, "")):
+        grown = after.lookup(pointer)
+        added = {name: value for name, value in grown.schema.items() if name not in schema} if grown else {}
+        position = source.position(pointer) if added else {}
         if position:
             line_start = starts[position["line"] - 1]
-            edits.append(_edit(text, line_start, line_start + position["column"] - 1, added, is_first=not content))
+            edits.append(_edit(text, line_start, line_start + position["column"] - 1, added, is_first=not schema))
     for at, insertion in sorted(edits, reverse=True):
         text = text[:at] + insertion + text[at:]
     return text
-
-
-def _additions(content: Any, wanted: Any, pointer: str, seen: set[int]) -> Iterator[tuple[str, Any, dict[str, Json]]]:
-    if id(content) in seen or not isinstance(content, dict | list):
-        return  # what YAML anchors share never gets any
-    seen.add(id(content))
-    if isinstance(content, list):
-        for number, (before, after) in enumerate(zip(content, wanted, strict=True)):
-            yield from _additions(before, after, f"{pointer}/{number}", seen)
-        return
-    for name, value in content.items():
-        yield from _additions(value, wanted[name], f"{pointer}/{escape_pointer(name)}", seen)
-    added = {name: value for name, value in wanted.items() if name not in content}
-    if added:
-        yield pointer, content, added
 
 
 def _edit(text: str, line_start: int, at: int, added: dict[str, Json], *, is_first: bool) -> tuple[int, str]:
@@ -314,10 +282,19 @@ def _lines(one: Suggestion) -> Iterator[str]:
 def suggestions_page(suggestions: list[Suggestion], chosen: list[Suggestion]) -> bytes:
     """A page that loads nothing else."""
     taken = {id(one) for one in chosen}
-    shown = [_section(one, is_accepted=id(one) in taken) for one in suggestions]
-    return b"".join(
-        page_bytes("suggestions.html", suggestions=shown, counts=count_words(suggestions), accepted=len(chosen))
-    )
+    sections = [
+        {
+            "one": one,
+            "accepted": id(one) in taken,
+            "counts": _counts(one),
+            "yaml": rule_yaml(one.place, one.rule),
+            "flag": shlex.quote(one.id),
+            "pairs": [("for example", _spelled(one.examples)), ("but also", _spelled(one.counterexamples))],
+        }
+        for one in suggestions
+    ]
+    counts = count_words(suggestions)
+    return b"".join(page_bytes("suggestions.html", sections=sections, counts=counts, accepted=len(chosen)))
 
 
 def count_words(suggestions: list[Suggestion]) -> str:
@@ -325,21 +302,6 @@ def count_words(suggestions: list[Suggestion]) -> str:
     return ", ".join(
         f"{sum(one.level == level for one in suggestions)} {level}" for level in ("sure", "review", "finding")
     )
-
-
-def _section(one: Suggestion, *, is_accepted: bool) -> dict[str, Any]:
-    return {
-        "path": one.path,
-        "level": one.level,
-        "accepted": is_accepted,
-        "counts": _counts(one),
-        "why": one.why,
-        "yaml": rule_yaml(one.place, one.rule),
-        "hides": one.hides,
-        "flag": shlex.quote(one.id),
-        "pairs": [("for example", _spelled(one.examples)), ("but also", _spelled(one.counterexamples))],
-        "rivals": one.rivals,
-    }
 
 
 def _spelled(pairs: list[Pair]) -> list[tuple[str, str]]:
