@@ -93,14 +93,14 @@ class PairingOptions:
         return cls(found, frozenset(dropped_query), tuple(sorted(name.lower() for name in headers)))
 
     def key(self, request: Request, *, is_old: bool) -> RequestKey:
-        """The key of a request."""
-        found = request_key(request.method, request.url, request.body, request.kind)
-        path = found.path
+        address = urlsplit(request.url)
+        path = address.path or "/"
         for pattern, replacement in self.paths if is_old else ():
             path = pattern.sub(replacement, path)
-        query = tuple(pair for pair in found.query if pair[0] not in self.dropped_query)
+        query = sorted(parse_qsl(address.query, keep_blank_values=True))
+        kept = tuple(pair for pair in query if pair[0] not in self.dropped_query)
         headers = tuple((name, request.headers[name]) for name in self.headers if name in request.headers)
-        return found._replace(path=path, query=query, headers=headers)
+        return RequestKey(request.method.upper(), path, kept, _digest(request), headers)
 
 
 def _path_option(text: str) -> tuple[re.Pattern[str], str]:
@@ -204,13 +204,7 @@ def record_line(record: dict[str, Json]) -> bytes:
 
 def request_key(method: str, url: str, body: str | bytes | list[FormPart] = b"", kind: str = "") -> RequestKey:
     """What makes two requests the same; `kind` is the content type of the body."""
-    address = urlsplit(url)
-    query = tuple(sorted(parse_qsl(address.query, keep_blank_values=True)))
-    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    parts = data if isinstance(data, list) else form_parts(data, kind)
-    data = data if parts is None else json.dumps(sorted(parts)).encode()
-    assert isinstance(data, bytes)
-    return RequestKey(method.upper(), address.path or "/", query, _digest(data))
+    return PairingOptions().key(Request(method, url, body, kind), is_old=False)
 
 
 def form_parts(data: bytes, kind: str) -> list[FormPart] | None:
@@ -233,7 +227,12 @@ def form_parts(data: bytes, kind: str) -> list[FormPart] | None:
     return parts
 
 
-def _digest(data: bytes) -> str:
+def _digest(request: Request) -> str:
+    given = request.body
+    data = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else given
+    parts = data if isinstance(data, list) else form_parts(data, request.kind)
+    data = data if parts is None else json.dumps(sorted(parts)).encode()
+    assert isinstance(data, bytes)
     if not data:
         return ""
     with suppress(ValueError, RecursionError):  # else it is not JSON, and the bytes themselves count

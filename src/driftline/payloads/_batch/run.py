@@ -13,7 +13,7 @@ import shutil
 import struct
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,12 +71,7 @@ class Scheduler(Protocol):
         """Apply a function to each piece."""
 
 
-def run_batch(
-    job: BatchJob,
-    output: AnyPath,
-    scheduler: Scheduler,
-    tracker: Tracker | None = None,
-) -> BatchTotals:
+def run_batch(job: BatchJob, output: AnyPath, scheduler: Scheduler, tracker: Tracker | None = None) -> BatchTotals:
     """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
     tracker = tracker or no_progress()
     target = output_place(output)
@@ -90,26 +85,22 @@ def run_batch(
 
 
 def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: Tracker) -> list[RangeResult]:
+    def run(phase: str, function: Callable[..., Any], pieces: Sequence[Any], shared: Any) -> Iterator[Any]:
+        given = ([one] * len(pieces) for one in (job, shared, folder))
+        with tracker.phase(phase, total=len(pieces), unit="items"):
+            for result in scheduler.map(function, pieces, *given):
+                tracker.advance()
+                yield result
+
     splits = splits_of(job)
-    bounds = _bounds(job, scheduler)
     spools: dict[int, list[Spool]] = defaultdict(list)
     counts: list[int] = []
-    with tracker.phase("read", total=len(splits), unit="items"):
-        count = len(splits)
-        for lines, found in scheduler.map(scatter, [job] * count, splits, [bounds] * count, [folder] * count):
-            tracker.advance()
-            counts.append(lines)
-            for spool in found:
-                spools[spool.range].append(spool)
-    before = _lines_before(splits, counts)
-    results: list[RangeResult] = []
-    with tracker.phase("compare", total=len(spools), unit="items"):
-        lists = [spools[number] for number in sorted(spools)]
-        count = len(lists)
-        for result in scheduler.map(compare_range, [job] * count, lists, [before] * count, [folder] * count):
-            tracker.advance()
-            results.append(result)
-    return results
+    for lines, found in run("read", scatter, splits, _bounds(job, scheduler)):
+        counts.append(lines)
+        for spool in found:
+            spools[spool.range].append(spool)
+    lists = [spools[number] for number in sorted(spools)]
+    return list(run("compare", compare_range, lists, _lines_before(splits, counts)))
 
 
 def _lines_before(splits: list[Split], counts: list[int]) -> list[int]:
@@ -242,7 +233,7 @@ class RangeResult(NamedTuple):
     totals: BatchTotals
 
 
-def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> tuple[int, list[Spool]]:
+def scatter(split: Split, job: BatchJob, bounds: list[SortKey], folder: str) -> tuple[int, list[Spool]]:
     """Write the records of a split into a file for each range that has any; how many lines it had, and the files."""
     waiting: dict[int, list[bytes]] = defaultdict(list)
     paths: dict[int, str] = {}
@@ -270,7 +261,7 @@ def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> 
         return number, [Spool(position, publish(path), split) for position, path in sorted(paths.items())]
 
 
-def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Record]:
+def _read_spool(spool: Spool, id_name: str, lines_before: list[int]) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
     source = spool.split.source
     with io_errors(spool.path), open_to_read(spool.path) as file:
@@ -282,18 +273,17 @@ def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Recor
         at += _HEAD.size
         content = view[at : at + length]
         record = Record(*_decode(content)) if source.is_parquet else line_record(source.role, content, id_name)
-        record.line = lines_before + line
+        record.line = lines_before[spool.split.number] + line
         yield record
         at += length
 
 
-def compare_range(job: BatchJob, spools: list[Spool], lines_before: list[int], folder: str) -> RangeResult:
+def compare_range(spools: list[Spool], job: BatchJob, lines_before: list[int], folder: str) -> RangeResult:
     """Compare the pairs of one range in the order of their ids; `lines_before` counts the lines before each split."""
     import pyarrow.parquet as pq
 
     # The spools come in the order of the splits and sorting is stable: equal ids keep the order of the input.
-    before = {spool: lines_before[spool.split.number] for spool in spools}
-    records = [record for spool in spools for record in _read_spool(spool, job.id_name, before[spool])]
+    records = [record for spool in spools for record in _read_spool(spool, job.id_name, lines_before)]
     records.sort(key=sort_key)
     work = _RangeWork(job)
     with local_files(folder) as (local, publish):

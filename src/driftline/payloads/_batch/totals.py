@@ -42,27 +42,25 @@ _key = itemgetter(0)
 class Group:
     """Entries of one endpoint, place, type and rule."""
 
+    first: tuple[SortKey, Any]  # where they were found, with the id as it is shown
+    last: tuple[SortKey, Any]
     count: int = 0
     pairs: int = 0
-    first: tuple[SortKey, Any] | None = None
-    last: tuple[SortKey, Any] | None = None
     samples: list[tuple[SortKey, dict[str, Json]]] = field(default_factory=list)
 
     def add(self, key: SortKey, identity: object, entries: list[Entry]) -> None:
         """Count the entries of one pair; pairs come in order."""
         self.count += len(entries)
         self.pairs += 1
-        self.first = self.first or (key, identity)
         self.last = (key, identity)
         if len(self.samples) < SAMPLE_SIZE:
             self.samples.append((key, _sample(identity, entries[0])))
 
     def merge(self, other: Group) -> None:
-        """Add the entries of another part."""
         self.count += other.count
         self.pairs += other.pairs
-        self.first = min((one for one in (self.first, other.first) if one), key=_key)
-        self.last = max((one for one in (self.last, other.last) if one), key=_key)
+        self.first = min(self.first, other.first, key=_key)
+        self.last = max(self.last, other.last, key=_key)
         self.samples = sorted([*self.samples, *other.samples], key=_key)[:SAMPLE_SIZE]
 
 
@@ -112,7 +110,7 @@ class BatchTotals:
         for place, entries in by_group.items():
             group = self.groups.get(place)
             if group is None:
-                group = self.groups[place] = Group()
+                group = self.groups[place] = Group((key, identity), (key, identity))
             group.add(key, identity, entries)
 
     def add_failure(self, pair: Record, key: SortKey, code: str, message: str) -> None:
@@ -128,7 +126,9 @@ class BatchTotals:
         self.failures = sorted([*self.failures, *other.failures], key=_key)[:MOST_FAILURES]
         self.tally.update(other.tally)
         for place, group in other.groups.items():
-            self.groups.setdefault(place, Group()).merge(group)
+            known = self.groups.setdefault(place, group)
+            if known is not group:
+                known.merge(group)
         for rule, seen in other.met.items():
             self.met[rule] = min(self.met.get(rule, seen), seen, key=_key)
 
@@ -182,8 +182,6 @@ class BatchTotals:
 
     def _row(self, place: GroupKey, group: Group) -> dict[str, Json]:
         endpoint, path, severity, kind, rule = place
-        assert group.first is not None
-        assert group.last is not None
         return {
             "endpoint": endpoint or None,
             "path": path,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -426,13 +426,6 @@ def yaml_text(content: object) -> str:
 
 
 # Files beside a schema, and pointers into them.
-class FileReader(Protocol):
-    """Reads a file beside the schema by its name; raises `ValueError` where the name is not allowed."""
-
-    def read(self, name: str) -> bytes:
-        """The content of a file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Folder:
     """The files of a folder on this machine."""
@@ -456,10 +449,12 @@ class Bundle:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def read(self, name: str) -> bytes:
-        """The content of a file of the bundle."""
         if name not in self.files:
             raise ValueError("it is not among the files of the schema")
         return self.files[name]
+
+
+FileReader = Folder | Bundle  # reads a file beside the schema by its name; `ValueError` where that is not allowed
 
 
 def opened(schema: object) -> tuple[Any, FileReader | None]:

@@ -85,16 +85,11 @@ class SchemaDocument:
     def __init__(self, source: SchemaText, files: FileReader | None = None) -> None:
         self.source = source
         self.read_files: dict[str, bytes] = {}
-        self._files = files
+        self.files = files  # beside the schema
         self._sources: dict[str, SchemaText] = {"": source}
         self._nodes: dict[tuple[str, ...], Node] = {}
         self._first_pointers: dict[int, str] = {}
         self._parts = 0
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether references may name files beside the schema."""
-        return self._files is not None
 
     def error(self, message: str, pointer: str, **details: Any) -> PayloadError:
         """A `SCHEMA_PARSE_ERROR` with the pointer, and line and column where the schema is text."""
@@ -113,11 +108,10 @@ class SchemaDocument:
 
     def resolve(self, reference: str, at: str) -> Fragment:
         """The fragment that a `$ref` names; `at` is the pointer of the reference."""
-        base = split_pointer(at)[0]
-        if self._files is None and not reference.startswith("#"):
+        if self.files is None and not reference.startswith("#"):
             raise self.error(f"external $ref {reference!r}: the fragment must be self-contained", at)
         try:
-            name, inner = file_of_reference(reference, base)
+            name, inner = file_of_reference(reference, split_pointer(at)[0])
         except ValueError as error:
             raise self.error(f"external $ref {reference!r}: {error}", at) from None
         if name not in self._sources:
@@ -130,10 +124,10 @@ class SchemaDocument:
         return found
 
     def _load(self, name: str, reference: str, at: str) -> None:
-        assert self._files is not None
+        assert self.files is not None
         current().check()
         try:
-            content = self._files.read(name)
+            content = self.files.read(name)
             self._sources[name] = load_schema(content)
         except (ValueError, DriftlineError) as error:
             raise self.error(f"$ref {reference!r}: {error}", at) from None
@@ -275,19 +269,16 @@ class SchemaDocument:
         choice = Choice(branches, name)
         if name is None:
             return choice
-        places = [self._target_pointer(branch) for branch in branches]
+        places = [branch.pointer for branch in branches]
+        for position, (schema, pointer) in enumerate(branches):
+            if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+                places[position] = self.resolve(schema["$ref"], f"{pointer}/$ref").pointer
         for position, place in enumerate(places):
             choice.mapping[unescape_pointer(place.rsplit("/", 1)[-1])] = position
         for value, target in targets.items():
             if target.pointer in places:
                 choice.mapping[value] = places.index(target.pointer)
         return choice
-
-    def _target_pointer(self, branch: Fragment) -> str:
-        reference = branch.schema.get("$ref") if isinstance(branch.schema, dict) else None
-        if isinstance(reference, str):
-            return self.resolve(reference, f"{branch.pointer}/$ref").pointer
-        return branch.pointer
 
     def _discriminator(self, schema: dict[str, Any], pointer: str) -> tuple[str | None, dict[str, Fragment]]:
         given = schema.get("discriminator")

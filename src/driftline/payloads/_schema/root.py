@@ -226,7 +226,7 @@ class Survey:
 
     def _follow(self, reference: str, link: _Link, file: str, waiting: deque[Any], is_beyond: bool) -> None:
         # Another file is read when it is needed; a document in memory must not name any.
-        if is_beyond and not reference.startswith("#") and self._document.reads_files:
+        if is_beyond and not reference.startswith("#") and self._document.files is not None:
             return
         target = self._targets.get((file, reference))
         if target is None:

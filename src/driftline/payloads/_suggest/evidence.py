@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from driftline.payloads._rules.scalars import Step, epoch, read_time_format
@@ -35,29 +37,6 @@ _CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[
 Pair = tuple[Any, Any]
 Explains = Callable[[Any, Any], bool]  # whether a rule explains two different values
 T = TypeVar("T")
-
-# What a rule lets pass from now on.
-_HIDES = {
-    "alias": "a change of the member's name",
-    "enum-map": "the mapped words, and nothing else",
-    "cast": "a change between JSON types where the value is the same",
-    "trim-whitespace": "blanks at the ends of the text, also where they matter",
-    "case-insensitive": "upper and lower case, also where they tell values apart",
-    "datetime-format": "another spelling or zone of the same moment",
-    "datetime-tolerance": "every time difference up to the tolerance",
-    "precision": "every difference up to the precision, also real ones",
-    "scale": "the factor; a wrong unit would look the same",
-    "default": "a member that is missing where it should have the value",
-    "allow-null-as-missing": "null where the member should be missing, everywhere",
-    "empty-string-as-null": "empty text where null should be, everywhere",
-    "allow-new-members": "every member that only New has, here and below; never one that is lost",
-    "array-mode": "the order of the items",
-    "array-key": "the order of the items",
-    "pattern": "every value of this shape: the values themselves are no longer compared",
-    "ignore-extra-items": "items that only New has",
-    "ignore-missing-items": "items that only Old has",
-    "strategy": "the value: it is no longer compared at all",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +105,15 @@ class Suggestion:
 
 
 def hidden_by(rule: Mapping[str, Json]) -> str:
-    """What extensions (without their prefix) let pass, as text."""
-    return "; ".join(dict.fromkeys(_HIDES[name] for name in rule if name in _HIDES))
+    """What extensions (without their prefix) let pass from now on, as text."""
+    hides = _hides()
+    return "; ".join(dict.fromkeys(hides[name] for name in rule if name in hides))
+
+
+@cache
+def _hides() -> dict[str, str]:
+    found: dict[str, str] = json.loads(files("driftline.payloads._suggest").joinpath("hides.json").read_bytes())
+    return found
 
 
 def shown(value: object) -> Any:
@@ -177,7 +163,6 @@ class Share(NamedTuple):
 
     @property
     def upper(self) -> float:
-        """The upper bound (95 %)."""
         return wilson(self.differing, self.having, upper=True)
 
     def is_within(self, noise: Share) -> bool:
@@ -185,7 +170,6 @@ class Share(NamedTuple):
         return self.having > 0 and self.differing <= noise.upper * self.having
 
     def __str__(self) -> str:
-        """The counts."""
         return f"{self.differing} of {self.having}"
 
 

@@ -126,11 +126,9 @@ class Sightings:
         self.lone_items: dict[Place, dict[int, Sighting]] = {}  # of an array: one of each pair
 
     def leaf(self, path: Path, old: Value, new: Value) -> None:
-        """Two values of which at least one is a scalar."""
         self.leaves.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
 
     def array(self, path: Path, old: list[Any], new: list[Any]) -> None:
-        """Two arrays."""
         self.arrays.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
 
     def alone(self, path: Path, side: int, value: Value) -> None:

@@ -37,7 +37,7 @@ _HEAD = """\
 # Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
 # with `driftline payloads suggest … --accept ID`."""
 _TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
-_LONGEST_VALUE = 200
+_LONGEST = 200  # characters of a value
 
 
 class RuleAt(Protocol):
@@ -304,10 +304,6 @@ def count_words(suggestions: list[Suggestion]) -> str:
     )
 
 
-def _spelled(pairs: list[Pair]) -> list[tuple[str, str]]:
-    return [(_short(old), _short(new)) for old, new in pairs[:EXAMPLES]]
-
-
-def _short(value: object) -> str:
-    text = spelled(shown(value))
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+def _spelled(pairs: list[Pair]) -> list[list[str]]:
+    texts = ([spelled(shown(value)) for value in pair] for pair in pairs[:EXAMPLES])
+    return [[text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in pair] for pair in texts]
