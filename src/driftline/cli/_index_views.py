@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function
+from driftline.cli._group import Command, Function
 from driftline.cli._terminal import stderr_console
 from driftline.errors import DriftlineError, IndexRefError, OptionError
 
@@ -33,16 +33,11 @@ _VALUES = {"true": True, "t": True, "1": True, "yes": True, "y": True, "on": Tru
 }  # fmt: skip
 _MOST_ROWS = 40
 _LEVEL_STYLES = {"major": "red", "unknown": "magenta", "minor": "green", "patch": "dim"}
-_SIGNS = {
-    "added": ("+", "green"),
-    "removed": ("-", "red"),
-    "modified": ("~", "yellow"),
-    "renamed": ("→", "cyan"),
-    "moved": ("→", "cyan"),
-}
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "modified": ("~", "yellow")}
+_SIGNS |= dict.fromkeys(("renamed", "moved"), ("→", "cyan"))
 
 
-class AnsweringCommand(click.Command):
+class AnsweringCommand(Command):
     """A command that reports wrong usage as JSON too, where JSON was requested."""
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
@@ -162,15 +157,9 @@ def without_paths() -> Iterator[None]:
 
 def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
     """The registry of a cache root, or of a repository's default one."""
-    from driftline.codeindex import CacheRoot, Registry
+    from driftline.codeindex import CacheRoot, GitRepository, Registry, default_cache_root
 
-    return Registry(CacheRoot(cache_root or _root_of(repo or ".")))
-
-
-def _root_of(repo: str) -> Path:
-    from driftline.codeindex import GitRepository, default_cache_root
-
-    return default_cache_root(GitRepository(repo))
+    return Registry(CacheRoot(cache_root or default_cache_root(GitRepository(repo or "."))))
 
 
 def print_json(value: object, compact: bool) -> None:
@@ -189,13 +178,13 @@ def say_lines(lines: Iterable[str]) -> None:
         click.echo(line, err=True)
 
 
-@contextmanager
-def binary_stdout() -> Iterator[Callable[[bytes], Any]]:
-    """Stdout for bytes."""
+def _write_events(events: Iterable[IndexEvent], compact: bool) -> None:
+    from driftline.codeindex import json_line
     from driftline.core import open_output
 
     with open_output(None) as out:
-        yield out.write
+        for event in events:
+            out.write(json_line(event, compact=compact))
 
 
 def print_diff(
@@ -208,7 +197,7 @@ def print_diff(
     repo: str | None = None,
 ) -> None:
     """One diff in the requested format; with a repository, reviews show its source."""
-    from driftline.codeindex import V2, diff_page, json_line, review, summary_lines
+    from driftline.codeindex import V2, diff_page, review, summary_lines
 
     if format_name == "text" and is_watched():
         show_diff(result)
@@ -222,9 +211,7 @@ def print_diff(
         answer = {"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **judged, **events}
         print_json(answer, compact)
     else:
-        with binary_stdout() as write:
-            for event in result.events:
-                write(json_line(event, compact=compact))
+        _write_events(result.events, compact)
 
 
 def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bool) -> None:
@@ -233,23 +220,12 @@ def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bo
     if format_name == "json":
         print_json({"ok": not failed, "diffs": outcomes}, compact)
         return
-    if format_name == "text":
-        say_lines(map(_outcome_line, outcomes))
-        return
-    for outcome in outcomes:
+    for outcome in outcomes if format_name != "text" else ():
         if format_name == "markdown":
             click.echo(_markdown(outcome))
         elif outcome["ok"]:
-            _print_events(outcome, compact)
-    say_lines(map(_outcome_line, failed))
-
-
-def _print_events(outcome: dict[str, Any], compact: bool) -> None:
-    from driftline.codeindex import json_line
-
-    with binary_stdout() as write:
-        for event in outcome["events"]:
-            write(json_line({"repository": outcome["repository"], **event}, compact=compact))
+            _write_events(({"repository": outcome["repository"], **event} for event in outcome["events"]), compact)
+    say_lines(map(_outcome_line, outcomes if format_name == "text" else failed))
 
 
 def _markdown(outcome: dict[str, Any]) -> str:
@@ -277,18 +253,15 @@ def show_diff(result: IndexDiff) -> None:
     console = stderr_console()
     for line in summary_lines(result):
         console.print(line, markup=False)
-    told = filter(_is_told, result.events)
+    # Definitions, and files that were added, removed or renamed; a modified file shows by its definitions.
+    quiet = ("relation.", "file.modified")
+    told = (event for event in result.events if _kind(event) in _SIGNS and not event["kind"].startswith(quiet))
     rows = [_event_row(event) for event in islice(told, _MOST_ROWS)]
     if rows:
         console.print(_table(("", "definition", "changed", "file"), rows, flexible=(1, 3)))
     hidden = sum(1 for _ in told)
     if hidden:
         console.print(f"{hidden} more: --format markdown, html or jsonl has them", style="dim")
-
-
-def _is_told(event: IndexEvent) -> bool:
-    """Definitions, and files that were added, removed or renamed; a modified file shows by its definitions."""
-    return _kind(event) in _SIGNS and not event["kind"].startswith(("relation.", "file.modified"))
 
 
 def _kind(event: IndexEvent) -> str:
@@ -333,15 +306,11 @@ def show_entries(entries: Sequence[dict[str, Any]]) -> None:
     rows = []
     for entry in entries:
         counts = entry["summary"] or {"filesChanged": "", "chunksChanged": ""}
-        sides = " → ".join(_short(str(entry[side])) for side in ("from", "to"))
+        refs = (str(entry[side]) for side in ("from", "to"))
+        sides = " → ".join(ref[:16] if ref.startswith("git:") else ref for ref in refs)  # as short as git shows ids
         cells = (entry["diffId"], entry["createdAt"][:16].replace("T", " "), ", ".join(entry["modes"]), sides)
         rows.append((*cells, str(counts["filesChanged"]), str(counts["chunksChanged"])))
     console.print(_table(("diff", "made", "modes", "sides", "files", "chunks"), rows, flexible=(3,)))
-
-
-def _short(reference: str) -> str:
-    """A reference by a tree's id, as short as git shows ids."""
-    return reference[:16] if reference.startswith("git:") else reference
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[Any]], *, flexible: Sequence[int]) -> Table:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         default_cache_root as default_cache_root,
         open_cache as open_cache,
     )
+    from driftline.codeindex._diff.chunks import IndexEvent as IndexEvent
     from driftline.codeindex._diff.diff import (
         DiffRequest as DiffRequest,
         IndexDiff as IndexDiff,
@@ -33,18 +34,18 @@ if TYPE_CHECKING:
         diff as diff,
         prepare as prepare,
     )
-    from driftline.codeindex._diff.files import IndexEvent as IndexEvent
     from driftline.codeindex._diff.modes import diff_mode as diff_mode
     from driftline.codeindex._git import GitRepository as GitRepository
-    from driftline.codeindex._options import (
+    from driftline.codeindex._read.artifacts import fingerprints as fingerprints
+    from driftline.codeindex._read.resolve import (
         V2 as V2,
         DiffOptions as DiffOptions,
+        IndexRef as IndexRef,
         diff_id as diff_id,
         parse_modes as parse_modes,
+        parse_ref as parse_ref,
         whole_number as whole_number,
     )
-    from driftline.codeindex._read.artifacts import fingerprints as fingerprints
-    from driftline.codeindex._read.resolve import IndexRef as IndexRef, parse_ref as parse_ref
     from driftline.codeindex._registry.contracts import schema as schema
     from driftline.codeindex._registry.keep import (
         IndexDiffJob as IndexDiffJob,

@@ -19,11 +19,10 @@ from zlib import compress
 
 from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._build.languages import language_of
+from driftline.codeindex._diff.chunks import IndexEvent
 from driftline.codeindex._diff.diff import IndexDiff
-from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._git import GitRepository
-from driftline.codeindex._options import V2
-from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.resolve import V2, IndexDir
 from driftline.codeindex._registry.keep import Pruned
 from driftline.codeindex._storage import event_line
 from driftline.core import JsonObject, StrPath

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.codeindex._diff.files import FileChange as FileChange, file_event as file_event
+    from driftline.codeindex._diff.chunks import FileChange as FileChange, file_event as file_event
     from driftline.codeindex._diff.modes import (
         AFTER as AFTER,
         BEFORE as BEFORE,

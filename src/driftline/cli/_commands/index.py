@@ -38,31 +38,6 @@ def index() -> None:
     """Compare two versions of a code base, definition by definition."""
 
 
-_DIFF_EPILOG = """\b
-Examples:
-  driftline index diff
-  driftline index diff --staged
-  driftline index diff v1.0 HEAD -- src/app
-  driftline index diff main...HEAD --format markdown --exit-code
-  driftline index diff git:v1.0 git:v2.0 --repo ../project -o review.html
-  driftline index diff build:b1 latest --cache-root .cache/myrepo --format json
-  driftline index diff --from path:old --to path:new --modes code,prose --format jsonl --compact
-  driftline index diff snap:snap-1 latest --cache-root .cache/a --cache-root .cache/b --exit-code
-
-Without sides: HEAD and the working tree, files that git does not know yet included; with --staged what is staged. One
-revision: it and the working tree. A..B: two revisions; A...B: B and the commit at which it parted from A.
-
-A side is a revision of the repository --repo (git:<revision> where it could be something else; it is indexed where that
-was not done yet), worktree, staged, or an index that is there: latest, build:<id>, snap:<id>, tag:<tag> or
-path:<directory>.
-
-JSON, JSONL and Markdown go to stdout, human text to stderr. Diffs of path: references are not persisted unless
---persist-unsafe is given; then only a hash of the path is.
-
-Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
-"""
-
-
 _STATES = ("latest", "worktree", "staged")
 _PREFIXES = ("build", "snap", "tag", "path", "git")
 
@@ -108,7 +83,7 @@ def _reference(word: str) -> str:
     return word if known else f"git:{word}"
 
 
-@click.command("diff", cls=TwoSidesCommand, epilog=_DIFF_EPILOG)
+@index.command("diff", cls=TwoSidesCommand)
 @click.argument("refs", nargs=-1, metavar="[FROM [TO] | FROM..TO] [-- PATHS]")
 @click.option("--staged", is_flag=True, help="The side after is what is staged, not the working tree.")
 @click.option("--paths", "paths", hidden=True, multiple=True, help="Only these paths, as behind --.")
@@ -184,23 +159,17 @@ def index_diff(
 
 
 def _compute_one(job: IndexDiffJob, engine: str, master: str | None) -> KeptDiff:
-    from driftline.codeindex import choose_engine, compute
+    from driftline.codeindex import choose_engine, compute, diff_mode
 
     with progress_bar() as tracker:
         request, cache = job.prepare(tracker)
-    chosen = tell_choice(engine, choose_engine(request, engine, master))
-    with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
-        return job.shown(compute(request, cache, job.keeping, scheduler=scheduler, tracker=tracker))
-
-
-def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
-    if engine == "spark":
+    scheduling: AbstractContextManager[ModeScheduler] = nullcontext(diff_mode)
+    if tell_choice(engine, choose_engine(request, engine, master)) == "spark":
         from driftline.spark import index_scheduler
 
-        return index_scheduler(master)
-    from driftline.codeindex import diff_mode
-
-    return nullcontext(diff_mode)
+        scheduling = index_scheduler(master)
+    with progress_bar() as tracker, scheduling as scheduler:
+        return job.shown(compute(request, cache, job.keeping, scheduler=scheduler, tracker=tracker))
 
 
 def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
@@ -218,44 +187,7 @@ def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, wit
         return run_many(jobs, tracker, with_events=with_events)
 
 
-_BUILD_EPILOG = """\b
-Examples:
-  driftline index build .
-  driftline index build ../project@v2.0 --format json
-  driftline index build project.git@main --cache-root .cache/project
-
-Reads git objects only, never a checkout; only blobs that no earlier build knows are parsed. The build becomes `latest`.
-"""
-_API_EPILOG = """\b
-Examples:
-  driftline index api
-  driftline index api v1.0 HEAD
-  driftline index api origin/main...HEAD --exit-code --format markdown
-
-Compared are the names that a caller can write; each difference is a rule of level major, minor or patch. What could
-not be read or judged is unknown, never removed. Breaks that are listed in .driftline/api-accepted.toml do not fail.
-
-Exit codes: 0 done, 2 error; with --exit-code, 1 when something breaks, with --strict also when something is unknown
-or an accepted entry matches nothing.
-"""
-_SHOW_EPILOG = """\b
-Examples:
-  driftline index show diff_779bdbb509bd9a01 --cache-root .cache/myrepo
-  driftline index show diff_779bdbb509bd9a01 --cache-root .cache/myrepo --format jsonl --compact
-"""
-_LIST_EPILOG = """\b
-Examples:
-  driftline index list --cache-root .cache/myrepo
-  driftline index list --cache-root .cache/myrepo --modes code,prose --format json
-"""
-_PRUNE_EPILOG = """\b
-Examples:
-  driftline index prune --cache-root .cache/myrepo --max-diffs 20 --retain-days 7 --dry-run
-  driftline index prune --cache-root .cache/myrepo --format json
-"""
-
-
-@click.command("build", cls=AnsweringCommand, epilog=_BUILD_EPILOG)
+@index.command("build", cls=AnsweringCommand)
 @click.argument("repository", metavar="REPO[@REF]")
 @click.option("--force", is_flag=True, help="Build anew, even if the build is there.")
 @click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
@@ -268,25 +200,19 @@ def build_index(
     """Index a git revision: its files, definitions, and what they call and import."""
     from driftline.codeindex import GitRepository, build_index as build, default_cache_root, open_cache, whole_number
 
-    directory, revision = _split(repository)
-    source = GitRepository(directory)
+    # At the last @, unless the whole is a directory.
+    whole = os.path.isdir(repository) or "@" not in repository
+    directory, _, revision = (repository, "", "HEAD") if whole else repository.rpartition("@")
+    source = GitRepository(directory or ".")
     cache = open_cache(cache_root or default_cache_root(source))
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
     with progress_bar() as tracker:
-        built = build(source, revision, cache, current=True, force=force, wait_ms=wait, tracker=tracker)
+        built = build(source, revision or "HEAD", cache, current=True, force=force, wait_ms=wait, tracker=tracker)
     if format_name == "json":
         print_json({"ok": True, **built.to_dict()}, compact)
     else:
         say_lines(_lines(built))
     return SAME
-
-
-def _split(given: str) -> tuple[str, str]:
-    """`REPO@REF` at the last @, unless the whole is a directory."""
-    if os.path.isdir(given) or "@" not in given:
-        return given, "HEAD"
-    directory, _, revision = given.rpartition("@")
-    return directory or ".", revision or "HEAD"
 
 
 def _lines(built: Built) -> Iterator[str]:
@@ -298,7 +224,7 @@ def _lines(built: Built) -> Iterator[str]:
         yield f"not quite understood: {built.parse_errors} files (their definitions are in the index)"
 
 
-@click.command("api", cls=TwoSidesCommand, epilog=_API_EPILOG)
+@index.command("api", cls=TwoSidesCommand)
 @click.argument("refs", nargs=-1, metavar="[FROM [TO] | FROM..TO]")
 @click.option("--staged", is_flag=True, help="The side after is what is staged, not the working tree.")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
@@ -368,7 +294,7 @@ def _accept(report: ApiReport, repo: str) -> list[str]:
     return [f"{len(report.breaking)} breaks added to {ACCEPTED_FILE}: say why, and commit it"]
 
 
-@click.command("show", cls=AnsweringCommand, epilog=_SHOW_EPILOG)
+@index.command("show", cls=AnsweringCommand)
 @click.argument("given_id", metavar="[DIFF]", required=False)
 @click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff, instead of DIFF.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
@@ -376,26 +302,17 @@ def _accept(report: ApiReport, repo: str) -> list[str]:
 @repo_option
 @output_options((*FORMATS, "html"))
 @answers
-def show(
-    *,
-    given_id: str | None,
-    diff_id: str | None,
-    cache_root: str | None,
-    repo: str | None,
-    format_name: str,
-    compact: bool,
-    with_events: bool,
-) -> int:
+def show(*, given_id: str | None, diff_id: str | None, cache_root: str | None, repo: str | None, **output: Any) -> int:
     """Show a persisted diff."""
     wanted = diff_id or given_id
     if not wanted:
         raise IndexRefError("the id of a diff is needed: driftline index show DIFF (driftline index list has them)")
     stored = open_registry(cache_root, repo).load(wanted)
-    print_diff(stored, format_name, compact, {"inputs": stored.inputs}, with_events=with_events, repo=repo)
+    print_diff(stored, facts={"inputs": stored.inputs}, repo=repo, **output)
     return SAME
 
 
-@click.command("list", cls=AnsweringCommand, epilog=_LIST_EPILOG)
+@index.command("list", cls=AnsweringCommand)
 @click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
 @cache_root_option
 @repo_option
@@ -424,7 +341,7 @@ def list_diffs(
     return SAME
 
 
-@click.command("prune", cls=AnsweringCommand, epilog=_PRUNE_EPILOG)
+@index.command("prune", cls=AnsweringCommand)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
 @click.option("--max-builds", default="20", show_default=True, metavar="N", help="Keep the newest N builds.")
@@ -436,29 +353,19 @@ def list_diffs(
 @answers
 def prune_diffs(
     *,
-    max_diffs: str,
-    retain_days: str,
-    max_builds: str,
     dry_run: bool,
     wait_ms: str,
     cache_root: str | None,
     repo: str | None,
     format_name: str,
     compact: bool,
+    **limits: Any,
 ) -> int:
     """Remove old diffs and builds, and what killed processes left; the newest and the young diffs stay."""
     from driftline.codeindex import prune, pruned_lines, whole_number
 
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
-    registry = open_registry(cache_root, repo)
-    pruned = prune(
-        registry,
-        max_diffs=max_diffs,
-        retain_days=retain_days,
-        max_builds=max_builds,
-        dry_run=dry_run,
-        wait_ms=wait,
-    )
+    pruned = prune(open_registry(cache_root, repo), dry_run=dry_run, wait_ms=wait, **limits)
     if format_name == "text":
         say_lines(pruned_lines(pruned))
     elif format_name == "markdown":
@@ -466,10 +373,3 @@ def prune_diffs(
     else:
         print_json({"ok": True, **pruned.to_dict()}, compact or format_name == "jsonl")
     return SAME
-
-
-index.add_command(build_index)
-index.add_command(index_diff)
-index.add_command(api)
-for _command in (list_diffs, show, prune_diffs):
-    index.add_command(_command)

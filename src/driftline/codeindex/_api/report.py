@@ -26,8 +26,7 @@ from driftline.codeindex._api.model import FileFacts, Param, SourceFile, Surface
 from driftline.codeindex._api.readers import FAMILIES, MANIFEST_LANGUAGES, Family
 from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._diff.diff import prepare
-from driftline.codeindex._options import DiffOptions, kind_of
-from driftline.codeindex._read.resolve import ResolvedRef
+from driftline.codeindex._read.resolve import DiffOptions, ResolvedRef, kind_of
 from driftline.codeindex._review import annotation_text, code
 from driftline.core import JsonObject, Tracker
 from driftline.errors import IndexRefError

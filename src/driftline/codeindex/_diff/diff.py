@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
-from driftline.codeindex._diff.files import IndexEvent
+from driftline.codeindex._diff.chunks import IndexEvent
 from driftline.codeindex._diff.modes import ModeDiff, diff_mode
 from driftline.codeindex._git import STAGED, WORKING_TREE, GitRepository
-from driftline.codeindex._options import DiffOptions, canonical_inputs, diff_id, kind_of
 from driftline.codeindex._read.resolve import (
+    DiffOptions,
     IndexDir,
     IndexRef,
     ResolvedRef,
+    canonical_inputs,
     check_compatible,
+    diff_id,
+    kind_of,
     parse_ref,
     resolve,
     resolve_tree,

@@ -13,20 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from driftline.codeindex._diff.chunks import (
-    RecordCodec,
-    RecordStore,
-    Scan,
-    SideRows,
-    by_id,
-    changed_edges,
-    changed_file_imports,
-    chunk_from_row,
-    file_imports,
-    fill_members,
-    match_chunks,
-    needed_members,
-)
-from driftline.codeindex._diff.files import (
     MAX_CHANGED_FILES,
     MAX_CHUNKS_PER_FILE,
     ChangeKind,
@@ -34,18 +20,29 @@ from driftline.codeindex._diff.files import (
     FileEntry,
     FileTable,
     IndexEvent,
+    RecordCodec,
+    RecordStore,
+    Scan,
+    SideRows,
+    by_id,
+    changed_edges,
+    changed_file_imports,
     changed_files,
     chunk_event,
+    chunk_from_row,
     chunk_order,
     file_event,
+    file_imports,
     file_limit_event,
     file_table,
+    fill_members,
+    match_chunks,
     mode_limit_event,
+    needed_members,
     relation_event,
     take_renames,
 )
 from driftline.codeindex._diff.symbols import SymbolDiff
-from driftline.codeindex._options import V2, DiffOptions
 from driftline.codeindex._read.artifacts import (
     CHUNK_META,
     CHUNK_META_COLD,
@@ -60,7 +57,7 @@ from driftline.codeindex._read.artifacts import (
     require_artifact,
     same_artifacts,
 )
-from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.resolve import V2, DiffOptions, IndexDir
 from driftline.codeindex._read.rows import Probe, Row, all_rows, every_row, rows_between
 from driftline.codeindex._storage import compact_json, parse_json, row_id
 from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key

@@ -13,20 +13,21 @@ from typing import Any
 import msgspec
 
 from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
-from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
-from driftline.codeindex._diff.files import (
+from driftline.codeindex._diff.chunks import (
     FileChange,
     FileEntry,
+    FileSelector,
     FileTable,
     IndexEvent,
+    changed_file_imports,
     changed_files,
     file_event,
+    file_imports,
     file_limit_event,
     file_table,
     mode_limit_event,
     relation_event,
 )
-from driftline.codeindex._options import DiffOptions
 from driftline.codeindex._read.artifacts import (
     CHUNK_META,
     FILE_META,
@@ -36,7 +37,7 @@ from driftline.codeindex._read.artifacts import (
     require_artifact,
     same_artifacts,
 )
-from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.resolve import DiffOptions, IndexDir
 from driftline.codeindex._read.rows import Row, all_rows, selected_rows
 from driftline.codeindex._storage import member
 from driftline.core import Tracker, utf16_sort_key

@@ -16,9 +16,8 @@ from typing import Any
 from driftline.codeindex._build.build import GIT_BUILD, writer_lock
 from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, ModeScheduler, cut, only_below, prepare, run
 from driftline.codeindex._diff.modes import diff_mode
-from driftline.codeindex._options import DiffOptions, diff_id, kind_of, whole_number
 from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_pieces, stored_bytes
-from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.resolve import DiffOptions, IndexDir, diff_id, kind_of, whole_number
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
 from driftline.codeindex._storage import CacheRoot, explain, names_in, read_object
 from driftline.core import (

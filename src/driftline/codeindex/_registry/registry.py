@@ -19,10 +19,10 @@ from pathlib import Path
 
 import xxhash
 
+from driftline.codeindex._diff.chunks import IndexEvent
 from driftline.codeindex._diff.diff import IndexDiff, timestamp
-from driftline.codeindex._diff.files import IndexEvent
-from driftline.codeindex._options import CANONICAL_KEYS, diff_id, stable_text
 from driftline.codeindex._read.artifacts import file_digest
+from driftline.codeindex._read.resolve import CANONICAL_KEYS, diff_id, stable_text
 from driftline.codeindex._registry.contracts import check, complaint_about, event_contract
 from driftline.codeindex._storage import (
     CacheRoot,
