@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.read import Header, Window, records_in, split_fields
+from driftline.changesets._format.streams import mixed_formats, other_shape
+from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     DELETE,
     ENCODED_UNDEFINED,
@@ -17,12 +19,11 @@ from driftline.changesets._format.encoding import (
     INSERT,
     PATCHSET_MARKER,
     UPDATE,
+    Table,
     folded,
     hash_fields,
+    patchset_not_invertible,
 )
-from driftline.changesets._format.read import Header, Window, records_in, split_fields
-from driftline.changesets._format.streams import mixed_formats, other_shape
-from driftline.changesets._format.table import Table, patchset_not_invertible
 
 
 class RawRecord(NamedTuple):

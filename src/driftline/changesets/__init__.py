@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         tables_from_database as tables_from_database,
         tables_from_sql as tables_from_sql,
     )
-    from driftline.changesets._format.encoding import PATCHSET_MARKER as PATCHSET_MARKER, UNDEFINED as UNDEFINED
     from driftline.changesets._format.show import (
         json_array_lines as json_array_lines,
         json_lines as json_lines,
@@ -62,7 +61,13 @@ if TYPE_CHECKING:
         reopenable as reopenable,
         summary as summary,
     )
-    from driftline.changesets._format.table import Column as Column, Operation as Operation, Table as Table
+    from driftline.changesets._format.table import (
+        PATCHSET_MARKER as PATCHSET_MARKER,
+        UNDEFINED as UNDEFINED,
+        Column as Column,
+        Operation as Operation,
+        Table as Table,
+    )
     from driftline.changesets._git import (
         diff_lines as diff_lines,
         dump_lines as dump_lines,

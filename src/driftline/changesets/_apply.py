@@ -27,19 +27,22 @@ from driftline.changesets._format.database import (
     stored_tables,
     tables_from_database,
 )
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.read import Header, Window, key_of, records_in
+from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
+from driftline.changesets._format.table import (
     DELETE,
     INSERT,
     PATCHSET_MARKER,
     UNDEFINED,
+    Kind,
+    Operation,
     Row,
+    Table,
     encode_value,
     folded,
+    patchset_not_invertible,
     quoted,
 )
-from driftline.changesets._format.read import Header, Window, key_of, records_in
-from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
-from driftline.changesets._format.table import Kind, Operation, Table, patchset_not_invertible
 from driftline.core import open_bytes
 from driftline.errors import ChangesetError, ConflictError, OptionError
 

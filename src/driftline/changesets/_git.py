@@ -22,11 +22,10 @@ from driftline.changesets._format.database import (
     register_any,
     stored_tables,
 )
-from driftline.changesets._format.encoding import folded, quoted
 from driftline.changesets._format.show import sql_literal, text_lines
+from driftline.changesets._format.table import folded, quoted
 from driftline.changesets._make.databases import diff, opened_sides
-from driftline.changesets._make.schema_plan import Schema, SchemaObject, plan_schema
-from driftline.changesets._make.script import PRAGMAS
+from driftline.changesets._make.script import PRAGMAS, Schema, SchemaObject, plan_schema
 from driftline.changesets._make.table_diff import TablePair, stored_rows
 from driftline.core import replace_file
 from driftline.errors import DriftlineError

@@ -48,15 +48,7 @@ from driftline.spark._frames.functions import check_same_columns, events_of_batc
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
 from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
 from driftline.spark._runtime.session import open_session, ship_to_tasks
-from driftline.spark._tasks import (
-    BLOCK_BYTES,
-    BLOCK_SCHEMA,
-    ShuffleBlock,
-    frame_schema,
-    pack,
-    table_blob,
-    unpack,
-)
+from driftline.spark._tasks import BLOCK_BYTES, BLOCK_SCHEMA, ShuffleBlock, frame_schema, pack, table_blob, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,8 +28,7 @@ from driftline.changesets._cdc.dialects import (
 )
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import ROWID, tables_from_sql
-from driftline.changesets._format.encoding import Field, folded
-from driftline.changesets._format.table import Affinity, Operation, Table, apply_affinity
+from driftline.changesets._format.table import Affinity, Field, Operation, Table, apply_affinity, folded
 from driftline.core import canonical_json, exact_number
 from driftline.deltas import (
     Clock,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from driftline.changesets._format.encoding import MAX_INTEGER, MIN_INTEGER, Value
+from driftline.changesets._format.table import MAX_INTEGER, MIN_INTEGER, Value
 from driftline.core import canonical_json, exact_number
 from driftline.deltas import as_double, survives
 from driftline.errors import ChangesetError, OptionError

@@ -20,14 +20,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self, Suppo
 import apsw
 
 from driftline.changesets._format.database import tables_from_database
-from driftline.changesets._format.encoding import (
-    CHANGESET_MARKER,
-    PATCHSET_MARKER,
-    TAG_UNDEFINED,
-    UNDEFINED,
-    Row,
-    folded,
-)
 from driftline.changesets._format.read import Header, Window, records_in
 from driftline.changesets._format.session import EventLog, image_columns
 from driftline.changesets._format.streams import (
@@ -39,14 +31,25 @@ from driftline.changesets._format.streams import (
     summary,
     why_not_together,
 )
-from driftline.changesets._format.table import AnyRow, Operation, Table, patchset_not_invertible
+from driftline.changesets._format.table import (
+    CHANGESET_MARKER,
+    PATCHSET_MARKER,
+    TAG_UNDEFINED,
+    UNDEFINED,
+    AnyRow,
+    Operation,
+    Row,
+    Table,
+    folded,
+    patchset_not_invertible,
+)
 from driftline.core import write_all
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
     from driftline.changesets._format.database import Database
+    from driftline.changesets._format.records import Vector
     from driftline.changesets._format.streams import Changes
-    from driftline.changesets._format.vectors import Vector
     from driftline.changesets._make.sql import Tables
 
 

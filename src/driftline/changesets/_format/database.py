@@ -22,8 +22,16 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from driftline.changesets._format.encoding import UNDEFINED, Field, folded, quoted
-from driftline.changesets._format.table import Column, Table, affinity_of, apply_affinity
+from driftline.changesets._format.table import (
+    UNDEFINED,
+    Column,
+    Field,
+    Table,
+    affinity_of,
+    apply_affinity,
+    folded,
+    quoted,
+)
 from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, DriftlineError, LockedError, OptionError, StorageError
 

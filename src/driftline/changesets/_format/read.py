@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     DELETE,
     INSERT,
@@ -29,12 +29,13 @@ from driftline.changesets._format.encoding import (
     UNDEFINED,
     UPDATE,
     Field,
+    Operation,
+    Table,
     TruncatedChangesetError,
     decode_text,
     decode_varint,
     folded,
 )
-from driftline.changesets._format.table import Operation, Table
 from driftline.errors import ChangesetError, CorruptChangesetError
 
 MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)

@@ -1,13 +1,24 @@
-"""Change records of many rows at once, as one binary array, and their order in a session.
+"""Columns of SQLite values: a type tag per row, eight bytes for numbers, a binary array for texts and blobs. And
+their records: change records of many rows at once, as one binary array, and their order in a session.
 
 A record is glue (operation codes, type tags, numbers, lengths) around the bytes of texts and blobs. The glue of all
 rows is laid out as a matrix of bytes; parts that a row does not have are cut out of it.
+
+Affinities are applied to whole columns at once; only the values that need SQLite's rules are converted one by one.
+
+>>> as_numbers(of_numbers(np.array([3, 1]))).tolist(), as_mask(of_mask(np.array([True, False]))).tolist()
+([3, 1], [True, False])
+>>> import pyarrow.compute as pc
+>>> as_mask(pc.equal(of_bytes([b"a", b""]), of_bytes([b"", b""]))).tolist()
+[False, True]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.table import (
     FIRST_BUCKETS,
     HASH_MASK,
     TAG_BLOB,
@@ -24,19 +35,338 @@ from driftline.changesets._format.encoding import (
     TAG_REAL,
     TAG_TEXT,
     TAG_UNDEFINED,
+    UNDEFINED,
+    Affinity,
+    Field,
+    apply_affinity,
     bucket_count,
+    decode_text,
+    decode_varint,
+    encode_text,
     hash_step,
+    integer_too_large,
 )
-from driftline.changesets._format.vectors import (
-    Indexes,
-    Mask,
-    Numbers,
-    Vector,
-    as_numbers,
-    binary_array,
-    empty_data,
-    of_mask,
-)
+from driftline.errors import ChangesetError
+
+Mask = npt.NDArray[np.bool_]
+Indexes = npt.NDArray[np.int64]
+Tags = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+_TAGS: dict[type, int] = {
+    int: TAG_INTEGER,
+    float: TAG_REAL,
+    str: TAG_TEXT,
+    bytes: TAG_BLOB,
+    type(None): TAG_NULL,
+    type(UNDEFINED): TAG_UNDEFINED,
+}
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
+_BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
+PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_TWO_TO_63 = float(1 << 63)
+
+
+# NumPy arrays as Arrow arrays and back, over the same memory. `pa.array`, `pa.scalar` and `np.asarray` of Arrow arrays
+# import pandas where it is installed, which takes longer than the diff of a small database; buffers do not.
+
+
+def of_numbers(numbers: npt.NDArray[np.integer[Any]]) -> pa.Int64Array:
+    """Integers, without nulls."""
+    plain = np.ascontiguousarray(numbers, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(plain), [None, pa.py_buffer(plain)])
+
+
+def as_numbers(array: pa.Array) -> Indexes:
+    """Integers of Arrow, of any width, none of them null."""
+    if not len(array):
+        return np.empty(0, dtype=np.int64)
+    wide = array if array.type == pa.int64() else array.cast(pa.int64())
+    return np.frombuffer(wide.buffers()[1], np.int64)[wide.offset : wide.offset + len(wide)]
+
+
+def of_mask(mask: Mask) -> pa.BooleanArray:
+    """Truth values: one bit each in Arrow."""
+    bits = np.packbits(mask, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits)])
+
+
+def as_mask(array: pa.BooleanArray) -> Mask:
+    """Truth values of Arrow, none of them null."""
+    if not len(array):
+        return np.empty(0, dtype=bool)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def of_bytes(values: Sequence[bytes]) -> pa.LargeBinaryArray:
+    """Byte strings, one value each."""
+    offsets = np.fromiter(accumulate(map(len, values), initial=0), dtype=np.int64, count=len(values) + 1)
+    return binary_array(offsets, b"".join(values))
+
+
+def binary_array(offsets: Indexes, content: npt.NDArray[np.uint8] | bytes | memoryview) -> pa.LargeBinaryArray:
+    """Byte strings that lie one after the other, by where they begin and end."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def empty_data(length: int) -> pa.LargeBinaryArray:
+    """So many empty byte strings."""
+    return binary_array(np.zeros(length + 1, dtype=np.int64), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """One column: `numbers` holds integers and the bits of reals, `data` texts and blobs (empty elsewhere).
+
+    A column of one type keeps a single tag. `numbers` or `data` is None where no value needs it.
+    """
+
+    length: int
+    tags: Tags | int
+    numbers: Numbers | None = None
+    data: pa.LargeBinaryArray | None = None
+
+    def has_tag(self, tag: int) -> Mask:
+        """Where the values have this type."""
+        if isinstance(self.tags, int):
+            return np.full(self.length, self.tags == tag)
+        found: Mask = self.tags == tag
+        return found
+
+    def is_all(self, tag: int) -> bool:
+        """Whether the column is known to hold this type only."""
+        return isinstance(self.tags, int) and self.tags == tag
+
+    def tag_array(self) -> Tags:
+        """The tags, one per row."""
+        return np.full(self.length, self.tags, dtype=np.uint8) if isinstance(self.tags, int) else self.tags
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Vector:
+        """The values of these rows, in this order."""
+        return Vector(
+            len(rows),
+            self.tags if isinstance(self.tags, int) else self.tags[rows],
+            None if self.numbers is None else self.numbers[rows],
+            None if self.data is None else self.data.take(of_numbers(rows)),
+        )
+
+    def reals(self) -> npt.NDArray[np.float64]:
+        """The numbers read as reals."""
+        assert self.numbers is not None
+        return self.numbers.view(np.float64)
+
+    def value(self, row: int) -> Field:
+        """One value as a Python object."""
+        tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
+        if tag == TAG_INTEGER:
+            assert self.numbers is not None
+            return int(self.numbers[row])
+        if tag == TAG_REAL:
+            return float(self.reals()[row])
+        if tag in (TAG_TEXT, TAG_BLOB):
+            assert self.data is not None
+            data: bytes = self.data[row].as_py()
+            return decode_text(data) if tag == TAG_TEXT else data
+        return None if tag == TAG_NULL else UNDEFINED
+
+
+def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
+    """Where two columns differ as SQLite sees it: by type, numerically, or by bytes (changesets §1.5).
+
+    `bitwise` tells 0.0 from -0.0, as the session does when it looks for a key.
+    """
+    if isinstance(left.tags, int) and isinstance(right.tags, int):
+        if left.tags != right.tags:
+            return np.ones(left.length, dtype=bool)
+        changed = np.zeros(left.length, dtype=bool)
+    else:
+        changed = left.tag_array() != right.tag_array()
+    if left.numbers is not None and right.numbers is not None:
+        both_integer = left.has_tag(TAG_INTEGER) & right.has_tag(TAG_INTEGER)
+        both_real = left.has_tag(TAG_REAL) & right.has_tag(TAG_REAL)
+        other_bits = left.numbers != right.numbers
+        # 0.0 and -0.0 have different bits and are the same number.
+        other_real = other_bits if bitwise else left.reals() != right.reals()
+        changed |= (both_integer & other_bits) | (both_real & other_real)
+    if left.data is not None and right.data is not None:
+        changed |= as_mask(pc.not_equal(left.data, right.data))
+    return changed
+
+
+def concatenated(vectors: Sequence[Vector]) -> Vector:
+    """Columns one below the other."""
+    if len(vectors) == 1:
+        return vectors[0]
+    tags = {vector.tags if isinstance(vector.tags, int) else -1 for vector in vectors}
+    same = tags.pop() if len(tags) == 1 else -1
+    numbers = data = None
+    if any(vector.numbers is not None for vector in vectors):
+        numbers = np.concatenate([np.zeros(v.length, np.int64) if v.numbers is None else v.numbers for v in vectors])
+    if any(vector.data is not None for vector in vectors):
+        data = pa.concat_arrays([empty_data(v.length) if v.data is None else v.data for v in vectors])
+    all_tags = same if same >= 0 else np.concatenate([vector.tag_array() for vector in vectors])
+    return Vector(sum(vector.length for vector in vectors), all_tags, numbers, data)
+
+
+def from_values(values: Sequence[Field]) -> Vector:
+    """A column from Python values."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return Vector(len(values), TAG_INTEGER, _integers(values))
+    if kinds == {str}:
+        return Vector(len(values), TAG_TEXT, None, of_bytes([_bytes_of(value) for value in values]))
+    tags = np.fromiter((_TAGS[type(value)] for value in values), dtype=np.uint8, count=len(values))
+    numbers = data = None
+    if kinds & {int, float}:
+        numbers = np.zeros(len(values), dtype=np.int64)
+        numbers[tags == TAG_INTEGER] = _integers([value for value in values if type(value) is int])
+        reals = np.array([value for value in values if type(value) is float], dtype=np.float64)
+        numbers[tags == TAG_REAL] = reals.view(np.int64)
+        # NaN is NULL (changesets §1.3).
+        tags[np.flatnonzero(tags == TAG_REAL)[np.isnan(reals)]] = TAG_NULL
+    if kinds & {str, bytes}:
+        data = of_bytes([_bytes_of(value) for value in values])
+    return compacted(tags, numbers, data)
+
+
+def from_fields(fields: Sequence[bytes]) -> Vector:
+    """A column from encoded fields, bit by bit as they are."""
+    tags = np.frombuffer(bytes([field[0] for field in fields]), dtype=np.uint8)
+    is_number = (tags == TAG_INTEGER) | (tags == TAG_REAL)
+    numbers = np.zeros(len(fields), dtype=np.int64)
+    content = b"".join(field[1:] for field, number in zip(fields, is_number.tolist(), strict=True) if number)
+    numbers[is_number] = np.frombuffer(content, dtype=">i8")
+    data = [field[decode_varint(field, 1)[1] :] if field[0] in (TAG_TEXT, TAG_BLOB) else b"" for field in fields]
+    return compacted(tags, numbers, of_bytes(data))
+
+
+def compacted(tags: Tags, numbers: Numbers | None, data: pa.LargeBinaryArray | None) -> Vector:
+    """A vector that keeps a single tag where all rows agree."""
+    one = int(tags[0]) if len(tags) and (tags == tags[0]).all() else None
+    return Vector(len(tags), tags if one is None else one, numbers, data)
+
+
+def _integers(values: Sequence[Any]) -> Numbers:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        raise integer_too_large(max(values, key=abs)) from None
+
+
+def _bytes_of(value: Field) -> bytes:
+    if isinstance(value, str):
+        return encode_text(value)
+    return value if isinstance(value, bytes) else b""
+
+
+def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> Vector:
+    """A column from Arrow data: integers, booleans, floats, strings and binaries, with nulls and dictionaries."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_null(kind):
+        return Vector(len(array), TAG_NULL)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        try:
+            return _with_nulls(array, TAG_INTEGER, numbers=as_numbers(_filled(array, 0)))
+        except pa.ArrowInvalid:
+            raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
+    if pa.types.is_floating(kind):
+        filled = _filled(array, float("nan")).cast(pa.float64())
+        reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
+        tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
+        return compacted(tags, reals.view(np.int64), None)
+    if kind in _TEXT_TYPES or kind in _BLOB_TYPES or pa.types.is_fixed_size_binary(kind):
+        if kind in _TEXT_TYPES:
+            array = array.cast(pa.large_string())
+        data = array.cast(pa.large_binary())
+        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=_filled(data, b""))
+    raise ChangesetError(
+        f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
+        code="invalid_value",
+    )
+
+
+def _filled(array: pa.Array, value: object) -> pa.Array:
+    return array.fill_null(value) if array.null_count else array
+
+
+def _with_nulls(
+    array: pa.Array, tag: int, *, numbers: Numbers | None = None, data: pa.LargeBinaryArray | None = None
+) -> Vector:
+    if not array.null_count:
+        return Vector(len(array), tag, numbers, data)
+    nulls = as_mask(array.is_null())
+    return compacted(np.where(nulls, TAG_NULL, tag).astype(np.uint8), numbers, data)
+
+
+# Affinities of whole columns.
+
+
+def with_affinity(vector: Vector, affinity: Affinity) -> Vector:
+    """The column as SQLite stores it."""
+    if affinity is Affinity.BLOB or vector.length == 0:
+        return vector
+    if affinity is Affinity.TEXT:
+        return _one_by_one(vector, vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL), affinity)
+    plain = matching(vector, PLAIN_INTEGER)
+    if plain.any():
+        assert vector.data is not None
+        rows = np.flatnonzero(plain)
+        numbers = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
+        vector = _replaced(vector, rows, Vector(len(rows), TAG_INTEGER, numbers))
+    vector = _one_by_one(vector, vector.has_tag(TAG_TEXT), affinity)
+    return _integers_to_reals(vector) if affinity is Affinity.REAL else _whole_reals_to_integers(vector)
+
+
+def matching(vector: Vector, pattern: str) -> Mask:
+    """Where a value is a text that matches; the pattern is ASCII, so that bytes that are not UTF-8 do not."""
+    texts = vector.has_tag(TAG_TEXT)
+    if vector.data is None or not texts.any():
+        return texts
+    return texts & as_mask(pc.match_substring_regex(vector.data, pattern))
+
+
+def _one_by_one(vector: Vector, mask: Mask, affinity: Affinity) -> Vector:
+    """Replace the values of some rows by what `apply_affinity` makes of them."""
+    rows = np.flatnonzero(mask)
+    values = [apply_affinity(vector.value(row), affinity) for row in rows.tolist()]
+    return _replaced(vector, rows, from_values(values)) if values else vector
+
+
+def _replaced(vector: Vector, rows: Indexes, values: Vector) -> Vector:
+    if len(rows) == vector.length:
+        return values
+    sources = np.arange(vector.length)
+    sources[rows] = vector.length + np.arange(len(rows))
+    both = concatenated([vector, values]).take(sources)
+    return compacted(both.tag_array(), both.numbers, both.data)
+
+
+def _integers_to_reals(vector: Vector) -> Vector:
+    integers = vector.has_tag(TAG_INTEGER)
+    if vector.numbers is None:
+        return vector
+    # Adding 0.0 turns -0.0 into 0.0: SQLite stores it as integer 0.
+    reals = np.where(integers, vector.numbers.astype(np.float64), vector.reals() + 0.0)
+    tags = np.where(integers, TAG_REAL, vector.tag_array()).astype(np.uint8)
+    return compacted(tags, reals.view(np.int64), vector.data)
+
+
+def _whole_reals_to_integers(vector: Vector) -> Vector:
+    if vector.numbers is None or vector.is_all(TAG_INTEGER):
+        return vector
+    reals = np.where(vector.has_tag(TAG_REAL), vector.reals(), 0.5)
+    whole = (np.abs(reals) < _TWO_TO_63) & (np.floor(reals) == reals)
+    numbers = np.where(whole, np.where(whole, reals, 0.0).astype(np.int64), vector.numbers)
+    tags = np.where(whole, TAG_INTEGER, vector.tag_array()).astype(np.uint8)
+    return compacted(tags, numbers, vector.data)
+
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint32]
@@ -140,7 +470,7 @@ def content_of(records: pa.LargeBinaryArray) -> memoryview:
     return memoryview(content_buffer)[start:end] if content_buffer is not None else memoryview(b"")
 
 
-# The row order of a session (`encoding.py`), for arrays of keys.
+# The row order of a session (`table.py`), for arrays of keys.
 
 
 def sequence_numbers(first_touch: Indexes, buckets: int) -> Indexes:

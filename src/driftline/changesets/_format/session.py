@@ -14,7 +14,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.records import (
+    Hashes,
+    Indexes,
+    Mask,
+    RecordWriter,
+    Vector,
+    concatenated,
+    content_of,
+    differ,
+    empty_data,
+    from_arrow,
+    from_values,
+    hash_keys,
+    key_numbers,
+    null_keys,
+    of_numbers,
+    session_order,
+    with_affinity,
+)
+from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     DELETE,
     INSERT,
@@ -24,28 +43,8 @@ from driftline.changesets._format.encoding import (
     UPDATE,
     Field,
     Row,
-)
-from driftline.changesets._format.records import (
-    Hashes,
-    RecordWriter,
-    content_of,
-    hash_keys,
-    key_numbers,
-    null_keys,
-    session_order,
-)
-from driftline.changesets._format.table import Table, plain_value
-from driftline.changesets._format.vectors import (
-    Indexes,
-    Mask,
-    Vector,
-    concatenated,
-    differ,
-    empty_data,
-    from_arrow,
-    from_values,
-    of_numbers,
-    with_affinity,
+    Table,
+    plain_value,
 )
 from driftline.errors import ChangesetError
 

@@ -10,8 +10,7 @@ from functools import cached_property
 from itertools import chain, groupby, islice
 from typing import IO, Any
 
-from driftline.changesets._format.encoding import UNDEFINED, Field, Row, Value, folded, quoted
-from driftline.changesets._format.table import Operation, Table
+from driftline.changesets._format.table import UNDEFINED, Field, Operation, Row, Table, Value, folded, quoted
 from driftline.core import write_all
 from driftline.errors import ChangesetError
 
@@ -147,8 +146,7 @@ def check_named(table: Table) -> None:
     """Refuse a table whose columns have no names: statements need them, and a file does not hold them."""
     if not table.is_named:
         raise ChangesetError(
-            f"table {table.name}: column names are not in the file, give a schema or a database",
-            code="schema_needed",
+            f"table {table.name}: column names are not in the file, give a schema or a database", code="schema_needed"
         )
 
 

@@ -18,9 +18,17 @@ from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
-from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UPDATE, folded
 from driftline.changesets._format.read import Window, operations_in, records_in
-from driftline.changesets._format.table import Operation, Table, patchset_not_invertible
+from driftline.changesets._format.table import (
+    DELETE,
+    INSERT,
+    PATCHSET_MARKER,
+    UPDATE,
+    Operation,
+    Table,
+    folded,
+    patchset_not_invertible,
+)
 from driftline.core import io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
 
@@ -89,11 +97,7 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
 
 
 def concat_to(
-    out: IO[bytes],
-    files: Iterable[Changes],
-    *,
-    schema: Database | None = None,
-    memory: Callable[[], int] | None = None,
+    out: IO[bytes], files: Iterable[Changes], *, schema: Database | None = None, memory: Callable[[], int] | None = None
 ) -> None:
     """Write one file that does what these do one after the other (changesets §3.1).
 
@@ -215,12 +219,7 @@ class Section:
     def statistics(self) -> dict[str, int]:
         """The counts by name."""
         kinds = self.kinds
-        return {
-            "insert": kinds[INSERT],
-            "update": kinds[UPDATE],
-            "delete": kinds[DELETE],
-            "indirect": self.indirect,
-        }
+        return {"insert": kinds[INSERT], "update": kinds[UPDATE], "delete": kinds[DELETE], "indirect": self.indirect}
 
 
 @dataclass(slots=True)

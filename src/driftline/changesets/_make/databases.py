@@ -31,18 +31,20 @@ from driftline.changesets._format.database import (
     shape_differences,
     stored_tables,
 )
-from driftline.changesets._format.encoding import (
+from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
+from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     PATCHSET_MARKER,
     UNDEFINED,
+    Column,
+    Operation,
     Row,
+    Table,
     encode_value,
     folded,
     hash_fields,
     session_places,
 )
-from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
-from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
 from driftline.core import DiffMembers, StrPath, write_all
 from driftline.errors import ChangesetError, OptionError

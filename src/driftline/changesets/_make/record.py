@@ -12,7 +12,7 @@ import apsw
 
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import connect, copied, explained, file_name, tables_from_database
-from driftline.changesets._format.encoding import folded
+from driftline.changesets._format.table import folded
 from driftline.changesets._make.databases import DiffFindings, DiffSettings, diff_to
 from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError

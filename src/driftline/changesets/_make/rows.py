@@ -9,10 +9,9 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 import msgspec
 
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.encoding import TAG_INTEGER, TAG_NULL, TAG_REAL, Row, Value, folded
+from driftline.changesets._format.records import PLAIN_INTEGER, Vector, from_values, matching
 from driftline.changesets._format.session import EventLog, single_entries
-from driftline.changesets._format.table import Table, plain_value
-from driftline.changesets._format.vectors import PLAIN_INTEGER, Vector, from_values, matching
+from driftline.changesets._format.table import TAG_INTEGER, TAG_NULL, TAG_REAL, Row, Table, Value, folded, plain_value
 from driftline.core import canonical_json
 from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError

@@ -20,28 +20,26 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.encoding import FIRST_BUCKETS, bucket_count, folded
 from driftline.changesets._format.read import Header, Window, key_of, records_in, split_fields
 from driftline.changesets._format.records import (
     Hashes,
+    Indexes,
+    as_numbers,
+    binary_array,
     byte_ranges,
     content_of,
+    from_fields,
     hash_keys,
     joined_fields,
+    of_bytes,
+    of_numbers,
     sequence_numbers,
     session_order,
     stable_order,
 )
-from driftline.changesets._format.session import (
-    EventLog,
-    Events,
-    encoded_entries,
-    image_columns,
-    single_entries,
-)
+from driftline.changesets._format.session import EventLog, Events, encoded_entries, image_columns, single_entries
 from driftline.changesets._format.streams import merged, mixed_formats, other_shape
-from driftline.changesets._format.table import Table
-from driftline.changesets._format.vectors import Indexes, as_numbers, binary_array, from_fields, of_bytes, of_numbers
+from driftline.changesets._format.table import FIRST_BUCKETS, Table, bucket_count, folded
 from driftline.changesets._make.rows import EventCollector, key_collision
 from driftline.core import ArrowCodec, SpillStore, Workspace, write_all
 from driftline.errors import ChangesetError

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from driftline.changesets._format.database import Token, scan
-from driftline.changesets._format.encoding import UNDEFINED, Field, Value, folded
 from driftline.changesets._format.show import CHECK
-from driftline.changesets._format.table import Table, apply_affinity
+from driftline.changesets._format.table import UNDEFINED, Field, Table, Value, apply_affinity, folded
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:

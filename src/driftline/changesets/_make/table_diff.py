@@ -15,8 +15,7 @@ from typing import Any
 import apsw
 
 from driftline.changesets._format.database import ROWID, STAT1, StoredTable, encoding_of
-from driftline.changesets._format.encoding import UNDEFINED, Field, Row, decode_text, folded, quoted
-from driftline.changesets._format.table import Affinity
+from driftline.changesets._format.table import UNDEFINED, Affinity, Field, Row, decode_text, folded, quoted
 
 NEW, OLD = "main", "old_version"  # the schemas of the two databases
 

@@ -66,9 +66,7 @@ _output_option = click.option(
 
 
 @_command(
-    "show changes.bin",
-    "show changes.bin --schema tables.sql",
-    "show changes.bin --database app.db --format jsonl",
+    "show changes.bin", "show changes.bin --schema tables.sql", "show changes.bin --database app.db --format jsonl"
 )
 @click.argument("file")
 @_schema_options
