@@ -168,24 +168,11 @@ def apply(  # noqa: PLR0913 - the options of the command
             _check_file(found, invert)
             wanted = _wanted_tables(found, tables)
             with _transaction(database, connection, foreign_keys, triggers):
-                fit = _fit_file(
-                    found,
-                    connection,
-                    wanted,
-                    allow_extra_columns=allow_extra_columns,
-                    skip_missing_tables=skip_missing_tables,
-                )
+                fit = _fit_file(found, connection, wanted, allow_extra_columns, skip_missing_tables)
                 effects = _Effects(connection, fit.tables, triggers=triggers, actions=foreign_key_actions)
-                run = _ApplyRun(
-                    connection,
-                    open_changes,
-                    fit,
-                    handler,
-                    change_filter,
-                    flags=flags,
-                    is_patchset=found.marker == PATCHSET_MARKER,
-                    hint=_AS_RECORDED if effects.are_possible else "",
-                )
+                hint = _AS_RECORDED if effects.are_possible else ""
+                is_patchset = found.marker == PATCHSET_MARKER
+                run = _ApplyRun(connection, open_changes, fit, handler, change_filter, flags, is_patchset, hint)
                 with effects.watched():
                     rebase_data = run.apply()
                     altered = effects.altered(run.operations, run.passed_over())
@@ -330,7 +317,6 @@ def _fit_file(
     found: Summary,
     connection: apsw.Connection,
     wanted: Collection[str],
-    *,
     allow_extra_columns: bool,
     skip_missing_tables: bool,
 ) -> _Fit:
@@ -415,6 +401,7 @@ class _CallbackFailed(Exception):  # noqa: N818 - carries another error out of t
         self.error = error
 
 
+@dataclass
 class _ApplyRun:
     """Applies a file in as many attempts as inserts have to be moved, mostly one; then reports what was decided.
 
@@ -423,30 +410,20 @@ class _ApplyRun:
     the end.
     """
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        open_changes: Open,
-        fit: _Fit,
-        handler: Handler,
-        change_filter: ChangeFilter | None,
-        *,
-        flags: int,
-        is_patchset: bool,
-        hint: str,
-    ) -> None:
-        self._connection = connection
-        self._open_changes = open_changes
-        self._fit = fit
-        self._handler = handler
-        self._change_filter = change_filter
-        self._flags = flags
-        self._is_patchset = is_patchset
+    connection: apsw.Connection
+    open_changes: Open
+    fit: _Fit
+    handler: Handler
+    change_filter: ChangeFilter | None
+    flags: int
+    is_patchset: bool
+    hint: str
+
+    def __post_init__(self) -> None:
         self._answers: dict[tuple[Reason, Kind, RowKey], Action] = {}
         self._moved: set[RowKey] = set()
         # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
-        self._looks_at_changes = change_filter is not None
-        self._hint = hint
+        self._looks_at_changes = self.change_filter is not None
         self._start()
 
     def _start(self) -> None:
@@ -462,22 +439,22 @@ class _ApplyRun:
         while True:
             self._start()
             try:
-                with self._file() as self._open_current, savepoint(self._connection):
+                with self._file() as self._open_current, savepoint(self.connection):
                     return self._attempt(self._open_current)
             except _Again:
                 continue
 
     def operations(self) -> Iterator[Operation]:
         """The changes as they were to be applied."""
-        is_inverted = bool(self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
-        with self._open_changes() as stream:
-            for operation in operations_of(stream, self._fit.tables.values()):
-                if folded(operation.table.name) in self._fit.tables:
+        is_inverted = bool(self.flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
+        with self.open_changes() as stream:
+            for operation in operations_of(stream, self.fit.tables.values()):
+                if folded(operation.table.name) in self.fit.tables:
                     yield operation.reverse() if is_inverted else operation
 
     def passed_over(self) -> set[RowKey] | None:
         """The rows whose changes were omitted; not known where a function chose the changes."""
-        if self._change_filter is not None:
+        if self.change_filter is not None:
             return None
         return {_row_key(conflict.operation) for conflict, _ in self.conflicts if conflict.operation is not None}
 
@@ -489,12 +466,12 @@ class _ApplyRun:
             with open_changes() as stream:
                 rebase_data = apsw.Changeset.apply(
                     stream.read,
-                    self._connection,
+                    self.connection,
                     **filters,
                     conflict=lambda reason, change: self._guarded(
                         lambda given: self._decide(_REASONS[reason], given), change, apsw.SQLITE_CHANGESET_ABORT
                     ),
-                    flags=self._flags,
+                    flags=self.flags,
                     rebase=True,
                 )
         except apsw.Error as error:
@@ -507,7 +484,7 @@ class _ApplyRun:
         return rebase_data or b""
 
     def _has_table(self, name: str) -> bool:
-        return folded(name) in self._fit.tables
+        return folded(name) in self.fit.tables
 
     def _guarded(self, call: Callable[[Any], T], change: Any, after_failure: T) -> T:
         if self._failure is None:
@@ -523,22 +500,22 @@ class _ApplyRun:
         if self.conflicts and self.conflicts[-1][1] == "abort":
             conflict = self.conflicts[-1][0]
             raise ConflictError(
-                f"nothing was applied: {conflict.describe()}{self._hint}", reason=conflict.reason, conflict=conflict
+                f"nothing was applied: {conflict.describe()}{self.hint}", reason=conflict.reason, conflict=conflict
             ) from error
         if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
-            cause = hidden_cause(self._connection, self._fit.tables.values()) or f"SQLite says: {error}"
+            cause = hidden_cause(self.connection, self.fit.tables.values()) or f"SQLite says: {error}"
             raise ChangesetError(f"nothing was applied: {cause}", code="apply_failed") from error
 
     def _wants(self, change: Any) -> bool:
         self._number += 1
         name = folded(change.name)
-        if name not in self._fit.tables:
+        if name not in self.fit.tables:
             return False
-        if self._change_filter is None:
+        if self.change_filter is None:
             return True
         operation = self._operation(change)
         assert operation is not None
-        if self._change_filter(operation):
+        if self.change_filter(operation):
             return True
         self.filtered[name] += 1
         return False
@@ -561,10 +538,10 @@ class _ApplyRun:
     def _answer(self, conflict: Conflict) -> Action:
         """The handler's answer; it is called once a conflict, however many attempts the file takes."""
         if conflict.operation is None:
-            return self._handler(conflict)
+            return self.handler(conflict)
         asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
         if asked not in self._answers:
-            self._answers[asked] = self._handler(conflict)
+            self._answers[asked] = self.handler(conflict)
         return self._answers[asked]
 
     def _moves(self, conflict: Conflict) -> bool:
@@ -591,7 +568,7 @@ class _ApplyRun:
         return Conflict(reason, self._operation(change, is_at_number=reason != "CONSTRAINT"), current)
 
     def _operation(self, change: Any, *, is_at_number: bool = True) -> Operation | None:
-        table = self._fit.tables[folded(change.name)]
+        table = self.fit.tables[folded(change.name)]
         try:
             old, new = _row(change.old), _row(change.new)
         except UnicodeDecodeError:
@@ -601,24 +578,24 @@ class _ApplyRun:
                 return None
             # Text that apsw cannot decode is read again from the file.
             with self._open_current() as stream:
-                found = next(islice(operations_of(stream, self._fit.tables.values()), self._number, None))
-            return found.reverse() if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else found
-        return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self._is_patchset)
+                found = next(islice(operations_of(stream, self.fit.tables.values()), self._number, None))
+            return found.reverse() if self.flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else found
+        return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self.is_patchset)
 
     @contextmanager
     def _file(self) -> Iterator[Open]:
         """The file, with moved inserts at its end."""
         if not self._moved:
-            yield self._open_changes
+            yield self.open_changes
             return
         with tempfile.NamedTemporaryFile() as reordered:
-            with self._open_changes() as stream:
+            with self.open_changes() as stream:
                 self._write_reordered(stream, reordered)
             reordered.flush()
             yield lambda: open_bytes(reordered.name)
 
     def _write_reordered(self, stream: IO[bytes], out: IO[bytes]) -> None:
-        kind = DELETE if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
+        kind = DELETE if self.flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
         waiting: list[tuple[Header, bytes]] = []
         current: Header | None = None
         for header, records in records_in(Window(b"", stream.read)):

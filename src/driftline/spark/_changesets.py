@@ -153,29 +153,17 @@ def diff_to_changeset(
     job: TableDiffJob,
     out: BinaryIO,
     format_name: str,
-    *,
-    table: str,
-    types: Mapping[str, str],
-    notice: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> Stats:
-    """Diff on Spark and write the changes as a changeset or patchset."""
+    """Diff on Spark and write the changes as a changeset or patchset; `settings` are those of `events_to_changeset`."""
     with open_session(job.master) as spark, scratch_place(spark) as scratch:
         if scratch is None:
             raise shared_folder_needed("a changeset is put into order in files")
         events = PartWriter(scratch / "events")
         stats = run(replace(job, parts=events), events.write)
         events.commit()
-        events_to_changeset(
-            spark,
-            events.folder,
-            out,
-            format_name,
-            folder=scratch,
-            table=table,
-            types=types,
-            notice=notice,
-            tracker=job.tracker,
-        )
+        settings = {"folder": scratch, "tracker": job.tracker, **settings}
+        events_to_changeset(spark, events.folder, out, format_name, **settings)
     return stats
 
 
@@ -244,11 +232,15 @@ def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: 
 
 
 def _survey_task(decoder: EventDecoder, splits: Sequence[LineRange], batches: Batches) -> Batches:
-    def survey(number: int) -> SplitFacts:
-        collector = _collected(decoder, splits[number])
-        return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
+    def survey(number: int) -> SplitFacts | DriftlineError:
+        """The facts, or the error: a failed task would only be retried."""
+        try:
+            collector = _collected(decoder, splits[number])
+            return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
+        except DriftlineError as error:
+            return error
 
-    return pack(_fact(survey, number) for number in _numbers(batches))
+    return pack(ShuffleBlock(0, _FACT, "", number, pickle.dumps(survey(number))) for number in _numbers(batches))
 
 
 def _encode_splits(
@@ -346,15 +338,6 @@ def _blobs(records: pa.Table) -> Iterator[memoryview]:
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     return (number for batch in batches for number in batch.column(0).to_pylist())
-
-
-def _fact(find: Callable[[int], Any], number: int) -> ShuffleBlock:
-    """The result of `find`, or the error it raises: a failed task would only be retried."""
-    try:
-        found: Any = find(number)
-    except DriftlineError as error:
-        found = error
-    return ShuffleBlock(0, _FACT, "", number, pickle.dumps(found))
 
 
 def _opened(blob: bytes) -> Any:

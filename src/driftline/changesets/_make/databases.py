@@ -298,65 +298,65 @@ def shadows_differ(sides: Sides, table: StoredTable) -> bool:
     return any(old is None or TablePair(sides.connection, new, old).contents_differ() for new, old in pairs)
 
 
+@dataclass(frozen=True)
 class _Comparison:
     """Compares the tables of two databases one after the other."""
 
-    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], settings: DiffSettings) -> None:
-        self._sides = sides
-        self._found = found
-        self._out = out
-        self._settings = settings
+    sides: Sides
+    found: DiffFindings
+    out: IO[bytes]
+    settings: DiffSettings
 
     def run(self) -> None:
         """Compare all tables, or those that are wanted, except those to skip."""
-        known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
-        is_whole = self._settings.tables is None
-        for name in filter(self._settings.selection(known), known):
+        known = [*self.sides.new, *(name for name in self.sides.old if name not in self.sides.new)]
+        is_whole = self.settings.tables is None
+        for name in filter(self.settings.selection(known), known):
             self._compare(name, by_name=not is_whole)
         if is_whole:
             # Changes of rows do not touch views, indexes and triggers.
-            new, old = (set(self._sides.connection.execute(_OBJECTS.format(side))) for side in (NEW, OLD))
+            new, old = (set(self.sides.connection.execute(_OBJECTS.format(side))) for side in (NEW, OLD))
             for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
-                self._found.note("schema", f"{kind} {name}", _UNTOUCHED)
+                self.found.note("schema", f"{kind} {name}", _UNTOUCHED)
 
     def _compare(self, name: str, *, by_name: bool) -> None:
-        new, old = self._sides.new.get(name), self._sides.old.get(name)
+        new, old = self.sides.new.get(name), self.sides.old.get(name)
         either = new or old
         assert either is not None
-        if either.is_internal and not (name == STAT1 and (self._settings.stat or by_name)):
-            if new is None or old is None or TablePair(self._sides.connection, new, old).contents_differ():
-                self._found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
+        if either.is_internal and not (name == STAT1 and (self.settings.stat or by_name)):
+            if new is None or old is None or TablePair(self.sides.connection, new, old).contents_differ():
+                self.found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
         elif new is None or old is None:
             side = "old" if new is None else "new"
-            self._found.problem(
+            self.found.problem(
                 f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables"
             )
         elif "virtual" in (new.kind, old.kind):
-            if new.kind != old.kind or new.ddl != old.ddl or shadows_differ(self._sides, new):
-                self._found.note(
+            if new.kind != old.kind or new.ddl != old.ddl or shadows_differ(self.sides, new):
+                self.found.note(
                     "virtual_table", new.name, "a virtual table that differs; --format sql goes by its content"
                 )
         elif differences := shape_differences(old, new):
-            self._found.problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
+            self.found.problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
             if new.ddl != old.ddl:
-                self._found.note("schema", f"table {new.name}", _UNTOUCHED)
-            self._compare_contents(TablePair.of(self._sides.connection, new, old, self._sides.encoding))
+                self.found.note("schema", f"table {new.name}", _UNTOUCHED)
+            self._compare_contents(TablePair.of(self.sides.connection, new, old, self.sides.encoding))
 
     def _compare_contents(self, pair: TablePair) -> None:
-        if pair.new.kind == "shadow" and not self._settings.shadow:
+        if pair.new.kind == "shadow" and not self.settings.shadow:
             if pair.contents_differ():
-                self._found.problem(
+                self.found.problem(
                     "shadow_table",
                     pair.new,
                     "a virtual table's own; --format sql goes by its content, --shadow by these rows",
                 )
         elif pair.new.hides_rowid:
             if pair.contents_differ():
-                self._found.problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
+                self.found.problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
         else:
             if pair.null_keys_differ():
-                self._found.problem("null_key", pair.new, "rows with NULL in their key differ")
+                self.found.problem("null_key", pair.new, "rows with NULL in their key differ")
             self._write_changes(pair)
 
     def _write_changes(self, pair: TablePair) -> None:
@@ -367,19 +367,19 @@ class _Comparison:
             counts = self._write_section(pair)
         if not any(counts.values()):
             return
-        self._found.tables.append(pair.new.table)
-        self._found.names.append(pair.new.name)
-        self._found.records += sum(counts.values())
+        self.found.tables.append(pair.new.table)
+        self.found.names.append(pair.new.name)
+        self.found.records += sum(counts.values())
         if counts["insert"] and counts["delete"] and (equal := pair.count_equal_keys()):
-            self._found.note("equal_keys", pair.new.name, f"{equal} keys that SQL calls equal became DELETE and INSERT")
+            self.found.note("equal_keys", pair.new.name, f"{equal} keys that SQL calls equal became DELETE and INSERT")
         if pair.new.is_keyed_by_rowid:
-            self._found.note("rowid", pair.new.name, "no primary key: rows are told apart by their rowid")
+            self.found.note("rowid", pair.new.name, "no primary key: rows are told apart by their rowid")
         if names := pair.new.foreign_collations or pair.old.foreign_collations:
-            self._found.note(
+            self.found.note(
                 "unknown_collation", pair.new.name, f"to apply it, SQLite needs {', '.join(names)}. {REGISTER}"
             )
         if pair.width > MAX_APPLIED_COLUMNS:
-            self._found.note(
+            self.found.note(
                 "too_wide",
                 pair.new.name,
                 f"{pair.width} columns, of which SQLite applies at most {MAX_APPLIED_COLUMNS}",
@@ -390,14 +390,14 @@ class _Comparison:
         # What is stored is not converted again, so the columns have no types here.
         table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
         with ExitStack() as stack:
-            marker = PATCHSET_MARKER if self._settings.patchset else CHANGESET_MARKER
+            marker = PATCHSET_MARKER if self.settings.patchset else CHANGESET_MARKER
             feed = _Feed(table, marker, stack, may_have_null_keys=pair.may_have_null_keys)
             counts = {
                 "insert": feed.add(zip(repeat(None), pair.only_in(NEW))),
                 "delete": feed.add(zip(pair.only_in(OLD), repeat(None))),
                 "update": feed.add(pair.changed()),
             }
-            feed.write_to(self._out)
+            feed.write_to(self.out)
         return counts
 
 
