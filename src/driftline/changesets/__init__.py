@@ -81,10 +81,11 @@ if TYPE_CHECKING:
         DiffSettings as DiffSettings,
         Note as Note,
         Problem as Problem,
+        Session as Session,
         diff as diff,
         diff_to as diff_to,
+        record as record,
     )
-    from driftline.changesets._make.record import Session as Session, record as record
     from driftline.changesets._make.rows import (
         from_deltas as from_deltas,
         from_events as from_events,

@@ -195,9 +195,10 @@ def _fits_changed_rows(
         return True
     stayed = paths[1] if _same(before, mine) else paths[2]
     if _same(before, _schema(stayed).objects.get(before.key)):
-        return not _rows_differ(paths[0], stayed, table) or all(
-            _keeps_rows(p, table, target) for p in (paths[0], stayed)
-        )
+        with opened_sides(paths[0], stayed) as sides:
+            name = folded(table.name)
+            differs = TablePair(sides.connection, sides.new[name], sides.old[name]).contents_differ()
+        return not differs or all(_keeps_rows(path, table, target) for path in (paths[0], stayed))
     return _keeps_rows(paths[0], table, target)  # both sides have the new definition
 
 
@@ -218,12 +219,6 @@ def _create(path: str, objects: Iterable[SchemaObject]) -> None:
         for item in sorted(objects, key=lambda item: ("table", "index", "view", "trigger").index(item.kind)):
             connection.execute(item.statement)
         connection.close()
-
-
-def _rows_differ(base: str, path: str, table: StoredTable) -> bool:
-    with opened_sides(base, path) as sides:
-        name = folded(table.name)
-        return TablePair(sides.connection, sides.new[name], sides.old[name]).contents_differ()
 
 
 def _keeps_rows(path: str, table: StoredTable, target: str) -> bool:

@@ -199,7 +199,9 @@ def single_entries(table: Table, events: Events) -> tuple[Events, Hashes] | None
 def consolidated(table: Table, events: Events, *, partial: bool = False) -> Events:
     """The entries for these events in output order; `partial` when images may leave fields out."""
     visits = _visits(table, events)
-    order = session_order(_key_hashes(visits), event_after_last_key=_has_event_after_last_key(events, visits))
+    firsts = np.arange(len(visits)) if visits.key is None else np.unique(visits.key, return_index=True)[1]
+    is_followed = len(firsts) > 0 and _is_followed(events, visits, int(firsts[-1]))
+    order = session_order(visits.hashes[firsts], event_after_last_key=is_followed)
     if visits.key is None:
         entries = _entries_of_single_visits(events, visits)
     else:
@@ -235,20 +237,8 @@ def _keeps_its_key(key: list[Vector], events: Events) -> Mask:
     return same
 
 
-def _key_hashes(visits: _Visits) -> Hashes:
-    return visits.hashes if visits.key is None else visits.hashes[_first_visits(visits.key)]
-
-
-def _first_visits(key: Indexes) -> Indexes:
-    _, firsts = np.unique(key, return_index=True)
-    return firsts.astype(np.int64)
-
-
-def _has_event_after_last_key(events: Events, visits: _Visits) -> bool:
-    """Whether the hash table saw another event (and so a chance to grow) after its last new key."""
-    if not len(visits):
-        return False
-    last = len(visits) - 1 if visits.key is None else int(_first_visits(visits.key)[-1])
+def _is_followed(events: Events, visits: _Visits, last: int) -> bool:
+    """Whether the hash table saw another event, and so a chance to grow, after its last new key at visit `last`."""
     event = int(visits.event[last])
     # An update is two events: one with the old row, one with the new.
     is_followed_by_own_second = bool(visits.removes[last]) and events.after[event] != NOWHERE
@@ -324,9 +314,10 @@ def _merged_images(
     first: list[Field] | None = None
     current: list[Field] | None = None
     for place, visit in enumerate(members):
-        event = visits.event[visit]
-        old = _image(events, events.before[event]) if visits.removes[visit] else None
-        new = _image(events, events.after[event]) if visits.adds[visit] else None
+        old, new = (
+            [vector.value(int(rows[visits.event[visit]])) for vector in events.images] if exists[visit] else None
+            for rows, exists in ((events.before, visits.removes), (events.after, visits.adds))
+        )
         if place == 0:
             first = old
         elif first is not None and old is not None and current is not None:
@@ -336,10 +327,6 @@ def _merged_images(
             new = [c if n is UNDEFINED else n for c, n in zip(current, new, strict=True)]
         current = new
     return first, current
-
-
-def _image(events: Events, row: int) -> list[Field]:
-    return [vector.value(int(row)) for vector in events.images]
 
 
 def section_pieces(table: Table, entries: Events, marker: int) -> Iterator[bytes | memoryview]:

@@ -7,14 +7,15 @@ columns. What a changeset cannot say is a problem and stops the diff; what it le
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 import apsw
 
@@ -24,12 +25,15 @@ from driftline.changesets._format.database import (
     STAT1,
     StoredTable,
     connect,
+    copied,
     encoding_of,
     explained,
+    file_name,
     file_uri,
     register_any,
     shape_differences,
     stored_tables,
+    tables_from_database,
 )
 from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import (
@@ -46,7 +50,7 @@ from driftline.changesets._format.table import (
     session_places,
 )
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
-from driftline.core import DiffMembers, StrPath, write_all
+from driftline.core import DiffMembers, StrPath, explain_os_error, write_all
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
@@ -472,3 +476,104 @@ class _Feed:
             return chunk
         pairs = zip(chunk, rows, strict=True)
         return [event for event, row in pairs if all(row[index] is not None for index in indexes)]
+
+
+# What happens to a database: a session on a connection, or all that a command does (changesets §9).
+
+
+def _switch(name: str, doc: str) -> Any:
+    """A property that SQLite's session has under the same name."""
+    return property(lambda own: getattr(own._session, name), lambda own, to: setattr(own._session, name, to), doc=doc)
+
+
+class Session:
+    """Records the changes of one connection; what other connections write is not seen.
+
+    >>> connection = apsw.Connection(":memory:")
+    >>> _ = connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v)")
+    >>> with Session(connection) as session:
+    ...     _ = connection.execute("INSERT INTO t VALUES (1, 'a')")
+    ...     session.changeset().operations
+    [<insert of t: {'id': 1, 'v': 'a'}>]
+    """
+
+    def __init__(self, connection: apsw.Connection, tables: Iterable[str] | None = None, rowid: bool = True) -> None:
+        self._connection = _checked(connection)
+        self._session = apsw.Session(connection, "main")
+        try:
+            self._attach(tables, rowid)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def _attach(self, tables: Iterable[str] | None, rowid: bool) -> None:
+        self._session.config(apsw.SQLITE_SESSION_OBJCONFIG_SIZE, 1)
+        if rowid:
+            self._session.config(apsw.SQLITE_SESSION_OBJCONFIG_ROWID, 1)
+        if tables is None:
+            self._session.attach()
+            return
+        known = {folded(table.name) for table in tables_from_database(self._connection)}
+        for name in [tables] if isinstance(tables, str) else tables:
+            if folded(name) not in known:
+                raise ChangesetError(f'the database has no table "{name}" to record', code="unknown_table")
+            self._session.attach(name)
+
+    def changeset(self) -> Changeset:
+        """What happened so far, with old values."""
+        with explained("the session"):
+            from driftline.changesets._format.changeset import Changeset
+
+            return Changeset.from_bytes(self._session.changeset(), tables_from_database(self._connection))
+
+    def patchset(self) -> Patchset:
+        """What happened so far, with keys and new values."""
+        with explained("the session"):
+            from driftline.changesets._format.changeset import Patchset
+
+            return Patchset.from_bytes(self._session.patchset(), tables_from_database(self._connection))
+
+    @property
+    def size(self) -> int:
+        """How many bytes the changeset has at most."""
+        return self._session.changeset_size
+
+    enabled = _switch("enabled", "Whether changes are recorded now.")
+    indirect = _switch("indirect", "Whether changes are recorded as indirect now.")
+
+    def close(self) -> None:
+        """Stop recording."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _checked(connection: Any) -> apsw.Connection:
+    if isinstance(connection, apsw.Connection):
+        return connection
+    file_name(connection)  # says why a connection of Python's own module will not do
+    raise OptionError("a session records an open apsw.Connection; for a file there is `driftline changeset record`")
+
+
+def record(
+    out: IO[bytes], database: StrPath, command: Sequence[str], *, patchset: bool = False, allow_incomplete: bool = False
+) -> tuple[int, DiffFindings]:
+    """Run a command and write what changed in a database file meanwhile; the command's exit code.
+
+    A copy from before is compared with what is there afterwards: the net change, with that of all other writers.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(folder) / "before.db"
+        with connect(database) as connection, explained(str(database)):
+            copied(connection, before).close()
+        try:
+            code = subprocess.run(list(command), check=False).returncode
+        except OSError as error:
+            raise explain_os_error(error, command[0]) from error
+        settings = DiffSettings(patchset=patchset, allow_incomplete=allow_incomplete)
+        found = diff_to(out, before, database, settings)
+    return (128 - code if code < 0 else code), found
