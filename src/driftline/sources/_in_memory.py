@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
-from driftline.sources._source import Counted, FileFingerprint, Source, Split, SplitSide, TypedRows, explained
+from driftline.sources._source import (
+    Counted,
+    FileFingerprint,
+    Source,
+    SplitSide,
+    TypedRows,
+    explained,
+    quoted,
+    typed_side,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -83,24 +92,16 @@ def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
 
 
 def _held_side(table: pa.Table | pl.DataFrame, schema: pa.Schema) -> SplitSide:
-    starts = range(0, len(table), _BATCH_ROWS)
-    return _typed_side([MemorySlice(table.slice(at, _BATCH_ROWS)) for at in starts], schema)
+    splits = [MemorySlice(table.slice(at, _BATCH_ROWS)) for at in range(0, len(table), _BATCH_ROWS)]
+    return typed_side(schema, splits, len(table))
 
 
 def stored_side(reader: pa.RecordBatchReader, workspace: Workspace) -> SplitSide:
     """The rows of a stream, which can be larger than memory, in files."""
     from driftline.sources._cells import TypedBatch, write_table
 
-    return _typed_side(
-        [TypedBatch(*write_table(table, workspace)) for table in _tables(reader) if table.num_rows], reader.schema
-    )
-
-
-def _typed_side(splits: Sequence[Split], schema: pa.Schema) -> SplitSide:
-    from driftline.sources._cells import column_kinds
-
-    rows = sum(split.count().rows for split in splits)
-    return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema), schema=schema)
+    splits = [TypedBatch(*write_table(table, workspace)) for table in _tables(reader) if table.num_rows]
+    return typed_side(reader.schema, splits, sum(split.rows for split in splits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,6 @@ class MemorySlice(TypedRows):
 
 def _only_table(connection: Any) -> Any:
     """All rows of the one table that a database has."""
-    from driftline.sources._formats.sqlite import quoted
-
     query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     names = [row[0] for row in connection.execute(query)]
     if len(names) != 1:

@@ -172,6 +172,7 @@ class Source(_Reader, ABC):
     typed: bool = True  # cells are the JSON text of typed values; else they are text
     seekable: bool = True  # splits are read in place; else `lay_out` copies all rows into the workspace
     ordered: bool = True  # rows have an order
+    inner: str = ""  # what is read of its files: a table, a sheet or a query
 
     @property
     def size(self) -> int | None:
@@ -189,7 +190,7 @@ class Source(_Reader, ABC):
 
     def fingerprint(self, of_file: FileFingerprint) -> str | None:
         """A text for its current content; None: there is none, it must be read."""
-        return "+".join(map(of_file, self.files))
+        return "+".join(map(of_file, self.files)) + (f"::{self.inner}" if self.inner else "")
 
     @abstractmethod
     def lay_out(
@@ -268,12 +269,10 @@ class TypedRows(Split):
         """All rows as they are stored."""
 
     def read(self) -> ParsedRange:
-        from driftline.sources._cells import json_columns
-
-        table = json_columns(self.typed_rows())
+        table = self.pick(None)
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers | None, known: RecordIndex | None = None) -> pa.Table:
         from driftline.sources._cells import json_columns
 
         return json_columns(self.typed_rows(), records)
@@ -411,6 +410,19 @@ class SplitSide:
         return replace(self, splits=splits), max(limit_bytes, 0)
 
 
+def typed_side(schema: pa.Schema, splits: Sequence[Split], rows: int, *, by_value: bool = True) -> SplitSide:
+    """Splits of typed rows with one schema; `by_value`: all rows have exactly its types."""
+    from driftline.sources._cells import column_kinds
+
+    own = schema if by_value else None
+    return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema), schema=own)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def known_size(*sources: Source) -> int:
     """About how many bytes there are to read, as far as that is known."""
     return sum(source.size or 0 for source in sources)
@@ -507,8 +519,6 @@ class ColumnarFiles(Source):
         """Of the first file."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        from driftline.sources._cells import column_kinds
-
         found = [self.blocks(file) for file in self.files]
         first, schema = found[0][0], found[-1][0]
         for file, (own, _, _) in zip(self.files, found, strict=True):
@@ -516,9 +526,7 @@ class ColumnarFiles(Source):
                 raise part_mismatch(side, file.name)
         alike = all(own.equals(schema) for own, _, _ in found)  # rows of other types are compared as text
         splits = [split for _, _, own in found for split in own]
-        rows = sum(rows for _, rows, _ in found)
-        kinds = column_kinds(schema)
-        return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=kinds, schema=schema if alike else None)
+        return typed_side(schema, splits, sum(rows for _, rows, _ in found), by_value=alike)
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         from driftline.sources._cells import json_columns

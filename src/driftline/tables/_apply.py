@@ -81,8 +81,7 @@ def merge(
         before = _read("BASE", base, options, workspace, prefer, mine)
         other = _read("THEIRS", theirs, options, workspace, prefer, mine)
         rules = column_rules([one.header for one in (before, mine, other)], options, Sides(mine.typed, mine.typed))
-        versions = (_Version(table, options, rules) for table in (before, mine, other))
-        merged = _Merge(rules, options, prefer, conflicts == "markers", *versions).run()
+        merged = _Merge(rules, options, prefer, conflicts == "markers", before, mine, other).run()
         if output is not None and (not merged.conflicts or merged.is_written):
             with atomic_write(output, (base, theirs)) as out:
                 mine.style.write_merged(merged, out)
@@ -104,6 +103,26 @@ class MergeTable:
     @property
     def typed(self) -> bool:
         return isinstance(self.style, LinesStyle)
+
+    def by_key(self, options: TableOptions, rules: dict[str, CellRule]) -> dict[Key, Row]:
+        """The rows by the normalized values of their keys."""
+        name: Any = self.name
+        if len(set(self.header)) < len(self.header):
+            raise TableError(f"Duplicate column name in {name}", code="duplicate_column_name", side=name)
+        for column in options.key_columns:
+            if self.header and column not in self.header:
+                raise TableError(f'Missing key column "{column}" in {name}', code="missing_key_column", side=name)
+        found: dict[Key, tuple[int, Row]] = {}
+        for number, row in self.rows:
+            key = tuple(form_of(rules[column], row.get(column), self.typed) for column in options.key_columns)
+            for column, form in zip(options.key_columns, key, strict=True):
+                if options.empty_key == "error" and form in rules[column].missing_forms(typed=self.typed):
+                    raise missing_key_problem(name, number, column).to_error()
+            if key in found:
+                named = {column: _shown(row.get(column), self.typed) for column in options.key_columns}
+                raise duplicate_key_problem(name, number, found[key][0], named).to_error()
+            found[key] = number, row
+        return {key: row for key, (_, row) in found.items()}
 
 
 def _read(
@@ -300,33 +319,6 @@ class Merged:
             yield THEIRS_MARK
 
 
-class _Version:
-    """One of the three tables: its columns, and its rows by the normalized values of their keys."""
-
-    def __init__(self, table: MergeTable, options: TableOptions, rules: dict[str, CellRule]) -> None:
-        self.columns = set(table.header)
-        self.header = table.header
-        self.typed = table.typed
-        self.rows: dict[Key, Row] = {}
-        name: Any = table.name
-        if len(self.columns) < len(table.header):
-            raise TableError(f"Duplicate column name in {name}", code="duplicate_column_name", side=name)
-        for column in options.key_columns:
-            if table.header and column not in self.columns:
-                raise TableError(f'Missing key column "{column}" in {name}', code="missing_key_column", side=name)
-        numbers: dict[Key, int] = {}
-        for number, row in table.rows:
-            key = tuple(form_of(rules[column], row.get(column), self.typed) for column in options.key_columns)
-            for column, form in zip(options.key_columns, key, strict=True):
-                if options.empty_key == "error" and form in rules[column].missing_forms(typed=self.typed):
-                    raise missing_key_problem(name, number, column).to_error()
-            if key in self.rows:
-                named = {column: _shown(row.get(column), self.typed) for column in options.key_columns}
-                raise duplicate_key_problem(name, number, numbers[key], named).to_error()
-            numbers[key] = number
-            self.rows[key] = row
-
-
 def form_of(rule: CellRule, cell: str | None, typed: bool) -> str:
     """The normalized value of a cell; a missing one is null or empty."""
     if typed:
@@ -347,17 +339,17 @@ class _Merge:
         options: TableOptions,
         prefer: Prefer | None,
         marked: bool,
-        base: _Version,
-        ours: _Version,
-        theirs: _Version,
+        base: MergeTable,
+        ours: MergeTable,
+        theirs: MergeTable,
     ) -> None:
-        self.base, self.ours, self.theirs = base, ours, theirs
+        self._base, self._ours, self._theirs = (table.by_key(options, rules) for table in (base, ours, theirs))
+        self._old, self._typed = set(base.header), ours.typed
         self._rules = rules
         self._keys = options.key_columns
         self._prefer = prefer
-        self._nothing = "null" if ours.typed else ""
-        gone = base.columns - theirs.columns if theirs.header else set()
-        new = [name for name in theirs.header if name not in base.columns and name not in ours.columns]
+        gone = self._old - set(theirs.header) if theirs.header else set()
+        new = [name for name in theirs.header if name not in self._old and name not in ours.header]
         self.merged = Merged([name for name in ours.header if name not in gone] + new)
         self.merged.is_written = marked or prefer is not None
         removed = [name for name in base.header if name not in self.merged.header]
@@ -366,9 +358,9 @@ class _Merge:
     def run(self) -> Merged:
         """Merge every key; rows in OURS' order, then those that only THEIRS has."""
         found: dict[Key, Row | Versions | None] = {}
-        for key in sorted(self.base.rows.keys() | self.ours.rows.keys() | self.theirs.rows.keys()):
-            found[key] = self._row(self.base.rows.get(key), self.ours.rows.get(key), self.theirs.rows.get(key))
-        order = [*self.ours.rows, *(key for key in self.theirs.rows if key not in self.ours.rows)]
+        for key in sorted(self._base.keys() | self._ours.keys() | self._theirs.keys()):
+            found[key] = self._row(self._base.get(key), self._ours.get(key), self._theirs.get(key))
+        order = list(self._ours | self._theirs)
         self.merged.rows = [row for key in order if (row := found[key]) is not None]
         if self._prefer is None:
             self._restore_columns(order, found)
@@ -382,7 +374,7 @@ class _Merge:
             row = found[key]
             if isinstance(row, dict):
                 for name in names:
-                    cell = (self.ours.rows.get(key) or {}).get(name, (self.theirs.rows.get(key) or {}).get(name))
+                    cell = self._ours.get(key, {}).get(name, self._theirs.get(key, {}).get(name))
                     row.update({} if cell is None else {name: cell})
 
     def _row(self, base: Row | None, ours: Row | None, theirs: Row | None) -> Row | Versions | None:
@@ -424,7 +416,7 @@ class _Merge:
         """The cell of one column for OURS and for THEIRS; None where no version has it."""
         before, mine, other = base.get(name), ours.get(name), theirs.get(name)
         if not self._differ(name, before, other):
-            cell = mine if mine is not None or name in self.base.columns else other
+            cell = mine if mine is not None or name in self._old else other
             return cell, cell
         if not self._differ(name, before, mine):
             return other, other
@@ -437,16 +429,17 @@ class _Merge:
     def _differ(self, name: str, one: str | None, other: str | None) -> bool:
         if one is None or other is None or name not in self._rules:
             return one != other
-        rule, typed = self._rules[name], self.ours.typed
+        rule, typed = self._rules[name], self._typed
         return not rule.equal(form_of(rule, one, typed), form_of(rule, other, typed))
 
     def _touched(self, base: Row, kept: Row) -> bool:
         """Whether a row has a change in any column that it still has, ignored and new ones included."""
-        return any(self._differ(name, base.get(name, self._nothing), cell) for name, cell in kept.items())
+        nothing = "null" if self._typed else ""
+        return any(self._differ(name, base.get(name, nothing), cell) for name, cell in kept.items())
 
     def _note(self, base: Row | None, ours: Row | None, theirs: Row | None, column: str | None = None) -> None:
         row = base or ours or theirs or {}
-        typed = self.ours.typed
+        typed = self._typed
         shown: Sequence[Any] = [
             None if one is None else {name: _shown(cell, typed) for name, cell in one.items()}
             for one in (base, ours, theirs)

@@ -79,19 +79,9 @@ class Comparison:
         return [column.a if side == "A" else column.b for column in columns]
 
 
-class HashedText(NamedTuple):
-    """What is hashed of rows of text: some cells, or the key and the text of the record.
-
-    Rows whose records have the same text are equal; the cells of the others are compared later.
-    """
-
-    a: RowPart
-    b: RowPart
-
-    @property
-    def by_record(self) -> bool:
-        """Whether texts of records are compared."""
-        return self.a.text
+# What is hashed of rows of text, for A and for B: some cells, or the key and the text of the record. Rows whose records
+# have the same text are equal; the cells of the others are compared later.
+HashedText = tuple[RowPart, RowPart]
 
 
 def hashed_text(
@@ -102,7 +92,8 @@ def hashed_text(
         return None
     by_record = not by_cells and _can_hash_records(compared, a, b, options)
     columns = compared.keys if by_record else compared.columns
-    return HashedText(*(RowPart(tuple(compared.names(columns, side)), text=by_record) for side in "AB"))
+    part_a, part_b = (RowPart(tuple(compared.names(columns, side)), text=by_record) for side in "AB")
+    return part_a, part_b
 
 
 def _can_hash_records(compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions) -> bool:

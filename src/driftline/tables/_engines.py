@@ -205,8 +205,8 @@ def _begin_reading(
         text = hashed_text(compared, side_a, side_b, options)
     except (TableError, OptionError):
         text = None  # columns that do not match are reported later
-    ahead_a, left = side_a.read_ahead(pool, sizes.early_bytes, text and text.a)
-    ahead_b, _ = side_b.read_ahead(pool, left, text and text.b)
+    ahead_a, left = side_a.read_ahead(pool, sizes.early_bytes, text and text[0])
+    ahead_b, _ = side_b.read_ahead(pool, left, text and text[1])
     return ahead_a, ahead_b
 
 

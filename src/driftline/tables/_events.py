@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self
 
 from driftline.core import Threshold
 from driftline.errors import TableError
 from driftline.tables._columns import Column, Comparison
+from driftline.tables._options import TableOptions
 from driftline.tables._profile import Profile
 
 Event = dict[str, Any]
@@ -40,6 +41,13 @@ class Stats:
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
     profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were asked for
     notes: tuple[str, ...] = field(default=(), compare=False)  # how columns of two types were compared
+
+    @classmethod
+    def of_diff(cls, compared: Comparison, options: TableOptions, *skipped: int, **counts: int) -> Self:
+        """The counts of a diff, of which those of rows are added."""
+        shown = {"shows_skipped": options.counts_skipped, "shows_dropped": options.counts_dropped}
+        about: dict[str, Any] = {"columns_differ": compared.differs, **shown, **counts}
+        return cls(skipped_a=skipped[0], skipped_b=skipped[1], **about)
 
     @property
     def compared(self) -> int:

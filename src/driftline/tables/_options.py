@@ -321,16 +321,9 @@ class TableOptions:
     def reading(self, side: str) -> ReadOptions:
         """The options of a side's reader."""
         at = "AB".index(side)
-        return ReadOptions(
-            delimiter=self.delimiter[at],
-            encoding=self.encoding[at],
-            no_header=self.no_header,
-            rename_columns=self.duplicate_columns == "rename",
-            ragged=self.ragged,
-            skip_blank_lines=self.skip_blank_lines,
-            skip_lines=self.skip_lines[at],
-            comment=self.comment,
-        )
+        own = {name: getattr(self, name)[at] for name in ("delimiter", "encoding", "skip_lines")}
+        shared = {name: getattr(self, name) for name in ("no_header", "ragged", "skip_blank_lines", "comment")}
+        return ReadOptions(**own, **shared, rename_columns=self.duplicate_columns == "rename")
 
 
 class FrameRules(TypedDict, total=False):

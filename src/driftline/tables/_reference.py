@@ -44,7 +44,10 @@ def diff_tables(
     _columns.raise_first_error([problem for side in sides for problem in side.problems()])
     events = [_event_of(*pair, compared, options) for pair in _pairs(*sides, options)]
     changes = _events.count_changes(events)
-    stats = replace(_stats(events, options, sides, compared), columns=_events.changes_by_column(compared, changes))
+    counts = Counter(event["type"] for event in events)
+    counts.update(dropped_a=sides[0].dropped, dropped_b=sides[1].dropped)
+    stats = Stats.of_diff(compared, options, a.skipped, b.skipped, **counts)
+    stats = replace(stats, columns=_events.changes_by_column(compared, changes))
     if profiled:
         profile = Profile()
         for event in events:
@@ -164,23 +167,6 @@ def _event_of(before: PlainRow | None, after: PlainRow | None, compared: Compari
     if changed:
         return _events.changed_event(place, before.cells, after.cells, changed)
     return _events.row_event("unchanged", place, before.cells)
-
-
-def _stats(events: Sequence[Event], options: TableOptions, sides: tuple[_Side, _Side], compared: Comparison) -> Stats:
-    kinds = Counter(event["type"] for event in events)
-    return Stats(
-        kinds["added"],
-        kinds["removed"],
-        kinds["changed"],
-        kinds["unchanged"],
-        skipped_a=sides[0].table.skipped,
-        skipped_b=sides[1].table.skipped,
-        dropped_a=sides[0].dropped,
-        dropped_b=sides[1].dropped,
-        columns_differ=compared.differs,
-        shows_skipped=options.counts_skipped,
-        shows_dropped=options.counts_dropped,
-    )
 
 
 # Matching the rows of one key (tables §5.3), the same for rows of cells and for row hashes.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, Source, SplitSide, explained
+from driftline.sources._source import Opening, Source, SplitSide, explained, quoted
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -37,8 +37,8 @@ def open_input(address: Address, opening: Opening) -> DuckDbSource:
     if address.query is None and table not in tables and table.partition(".")[2] not in tables:
         words = f"{file.name} has no table {table} (it has: {known})"
         raise InputError(words, code="no_such_table", path=file.name, table=table)
-    parts = (part.replace('"', '""') for part in table.split("."))
-    return DuckDbSource((file,), f"({address.query})" if address.query else ".".join(f'"{part}"' for part in parts))
+    relation = f"({address.query})" if address.query else ".".join(map(quoted, table.split(".")))
+    return DuckDbSource((file,), relation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,13 @@ class DuckDbSource(Source):
     """One table or query of one file."""
 
     files: tuple[InputFile, ...] = field()
-    relation: str  # after FROM
+    inner: str = field()  # after FROM
     format: str = "duckdb"
     seekable: bool = False
 
     def types(self) -> pa.Schema:
         with self._selected("LIMIT 0") as reader:
             return reader.schema
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        return f"{Source.fingerprint(self, of_file)}::{self.relation}"
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         from driftline.sources._in_memory import stored_side
@@ -68,7 +65,7 @@ class DuckDbSource(Source):
     @contextmanager
     def _selected(self, limit: str = "") -> Iterator[pa.RecordBatchReader]:
         with _connected(self.files[0]) as connection:
-            found = connection.execute(f"SELECT * FROM {self.relation} AS source {limit}")  # noqa: S608 - quoted
+            found = connection.execute(f"SELECT * FROM {self.inner} AS source {limit}")  # noqa: S608 - quoted
             yield found.to_arrow_reader(_BATCH_ROWS)
 
 

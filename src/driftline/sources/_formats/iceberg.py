@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources._addresses import Address
-from driftline.sources._source import FileFingerprint, Opening, Source, SplitSide, TypedRows, explained, first_line
+from driftline.sources._source import (
+    FileFingerprint,
+    Opening,
+    Source,
+    SplitSide,
+    TypedRows,
+    explained,
+    first_line,
+    typed_side,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -69,11 +78,9 @@ class IcebergSource(Source):
         return self.identity
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        from driftline.sources._cells import column_kinds
-
         splits = [IcebergSplit(self.metadata, self.io, self.projection, task) for task in self.tasks]
         rows = sum(task.file.record_count for task in self.tasks)
-        return SplitSide(self.header(side), splits, rows, typed=True, kinds=column_kinds(self.types()))
+        return typed_side(self.types(), splits, rows, by_value=False)
 
 
 @dataclass(frozen=True)

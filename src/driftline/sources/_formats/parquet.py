@@ -19,6 +19,7 @@ from driftline.sources._source import (
     SplitSide,
     TypedRows,
     explained,
+    typed_side,
 )
 
 if TYPE_CHECKING:
@@ -123,8 +124,6 @@ class DataFileSource(Source):
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The row groups of all files."""
-        from driftline.sources._cells import column_kinds
-
         splits: list[DataFileSplit] = []
         for one in self.data:
             with opened(one.file) as file:
@@ -134,9 +133,7 @@ class DataFileSource(Source):
             for number, group in enumerate(groups):
                 splits.append(DataFileSplit(self.schema, self.physical, one, number, first, group.total_byte_size))
                 first += group.num_rows
-        rows = sum(split.size for split in splits) // 64
-        kinds = column_kinds(self.schema)
-        return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=kinds, schema=self.schema)
+        return typed_side(self.schema, splits, sum(split.size for split in splits) // 64)
 
     def with_absolute_paths(self) -> DataFileSource:
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address
-from driftline.sources._source import FileFingerprint, Opening, ParsedRange, Source, Split, SplitSide
+from driftline.sources._source import FileFingerprint, Opening, ParsedRange, Source, Split, SplitSide, quoted
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -152,7 +152,7 @@ class PostgresSource(Source):
 
     @property
     def query(self) -> str:
-        selected = ", ".join(_FORMS[column.form].format(_quoted(column.name)) for column in self.columns)
+        selected = ", ".join(_FORMS[column.form].format(quoted(column.name)) for column in self.columns)
         return f"SELECT {selected} FROM {self.relation} AS source"  # noqa: S608 - the user's own
 
     def _tables(self, connection: Any) -> Iterator[pa.Table]:
@@ -206,13 +206,13 @@ class KeyRange(Split):
         return self._fetched(f"LIMIT {_HEAD_ROWS}")
 
     def _fetched(self, limit: str = "") -> pa.Table:
-        key = _quoted(self.source.key or "")
+        key = quoted(self.source.key or "")
         return self.source.fetched(f"WHERE {key} BETWEEN {self.low} AND {self.high} ORDER BY {key} {limit}")
 
 
 def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
     is_query = _QUERY.match(what) is not None
-    relation = f"({what})" if is_query else ".".join(_quoted(part) for part in what.split("."))
+    relation = f"({what})" if is_query else ".".join(quoted(part) for part in what.split("."))
     holder = _connected(uri)
     workspace.keep_open(holder)  # the snapshot exists as long as the transaction that exported it
     with _explained(uri, what):
@@ -232,7 +232,7 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
         keys = [name for name, kind in _rows(holder, _KEY, relation) if kind in _INTEGERS]
         if not keys:
             return source
-        key = _quoted(keys[0])
+        key = quoted(keys[0])
         low, high = _rows(holder, f"SELECT min({key})::bigint, max({key})::bigint FROM {relation}")[0]  # noqa: S608
         return source if low is None else replace(source, key=keys[0], key_range=(low, high), seekable=True)
 
@@ -306,10 +306,6 @@ def _rows(connection: Any, query: str, *values: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, list(values) if values else None)
         return list(cursor.fetchall())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, RowSource, explained
+from driftline.sources._source import Opening, RowSource, explained, quoted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,7 +26,7 @@ def open_input(address: Address, opening: Opening) -> SqliteSource:
 class SqliteSource(RowSource):
     """One table, view or query of one database."""
 
-    table: str
+    inner: str = field()  # the table or query
     is_query: bool
 
     def declared(self) -> list[str]:
@@ -41,19 +41,16 @@ class SqliteSource(RowSource):
             for values in cursor:
                 yield dict(zip(columns, values, strict=True))
 
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        return f"{RowSource.fingerprint(self, of_file)}::{self.table}"
-
     def _selected(self) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
         """A connection, the rows, and the names of the columns."""
         [file] = self.files
         connection, names = _connected(file)
         try:
-            if not self.is_query and self.table not in names:
+            if not self.is_query and self.inner not in names:
                 known = ", ".join(sorted(name for name in names if not name.startswith("sqlite_"))) or "none"
-                words = f"{file.name} has no table {self.table} (it has: {known})"
-                raise InputError(words, code="no_such_table", path=file.name, table=self.table)
-            query = self.table if self.is_query else f"SELECT * FROM {quoted(self.table)}"  # noqa: S608 - the name is quoted
+                words = f"{file.name} has no table {self.inner} (it has: {known})"
+                raise InputError(words, code="no_such_table", path=file.name, table=self.inner)
+            query = self.inner if self.is_query else f"SELECT * FROM {quoted(self.inner)}"  # noqa: S608 - the name is quoted
             with _readable(file):
                 cursor = connection.execute(query)
             columns = [part[0] for part in cursor.description]
@@ -91,7 +88,3 @@ def _only_table(file: InputFile) -> str:
         words = f"{file.name} is a SQLite database: name the table too, as {file.name}::TABLE"
         raise InputError(words, code="missing_table_name", path=file.name)
     return tables[0]
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, RowSource, explained
+from driftline.sources._source import Opening, RowSource, explained
 
 if TYPE_CHECKING:
     from python_calamine import CalamineWorkbook
@@ -37,7 +37,7 @@ def open_input(address: Address, opening: Opening) -> WorkbookSource:
 class WorkbookSource(RowSource):
     """One sheet: its used area, without the empty rows below."""
 
-    sheet: str
+    inner: str = field()  # the sheet
 
     def declared(self) -> Sequence[str]:
         return self._read(self.files[0])[0]
@@ -47,16 +47,13 @@ class WorkbookSource(RowSource):
         for values in rows:
             yield dict(zip(columns, values, strict=True))
 
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        return f"{RowSource.fingerprint(self, of_file)}::{self.sheet}"
-
     def _read(self, file: InputFile) -> tuple[list[str], list[list[Any]]]:
-        found = _opened(file).get_sheet_by_name(self.sheet).to_python(skip_empty_area=True)
+        found = _opened(file).get_sheet_by_name(self.inner).to_python(skip_empty_area=True)
         rows = [[_value(cell) for cell in row] for row in found]
         while rows and all(value is None for value in rows[-1]):
             rows.pop()
         if not rows:
-            raise InputError(f"sheet {self.sheet} of {file.name} is empty", code="empty_file", path=file.name)
+            raise InputError(f"sheet {self.inner} of {file.name} is empty", code="empty_file", path=file.name)
         named = enumerate(rows[0], 1)
         return [f"column_{number}" if value is None else str(value) for number, value in named], rows[1:]
 

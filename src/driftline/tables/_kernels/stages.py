@@ -64,7 +64,7 @@ class DiffPlan:
     @property
     def by_record(self) -> bool:
         """Whether rows are hashed by the text of their records."""
-        return self.text is not None and self.text.by_record
+        return self.text is not None and self.text[0].text
 
     @property
     def hashed(self) -> tuple[Sequence[Column], Sequence[Column]]:
@@ -139,7 +139,7 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
 
 def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
     if plan.text is not None:
-        return split.read_part(plan.text.a if side == "A" else plan.text.b)
+        return split.read_part(plan.text["AB".index(side)])
     if not plan.by_value:
         return split.read()
     table = cast(TypedRows, split).typed_rows()
@@ -391,12 +391,4 @@ def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozen
 
 def total_stats(parts: Iterable[Stats], plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
     """The counts of all buckets and of the diff."""
-    options = plan.options
-    whole = Stats(
-        skipped_a=a.skipped,
-        skipped_b=b.skipped,
-        columns_differ=plan.compared.differs,
-        shows_skipped=options.counts_skipped,
-        shows_dropped=options.counts_dropped,
-    )
-    return sum(parts, whole)
+    return sum(parts, Stats.of_diff(plan.compared, plan.options, a.skipped, b.skipped))
