@@ -379,8 +379,7 @@ class Store:
         folds: dict[RowKey, RowMerge] = {}
         for delta in deltas:
             key = (delta.table, delta.row_id)
-            if key not in folds:
-                folds[key] = self._fold(key, where)
+            folds[key] = folds.get(key) or self._fold(key, where)
             folds[key].add(delta)
         lines = ((*key, json.dumps(fold_to_plain(fold))) for key, fold in folds.items())
         self._db.executemany(_UPSERT.format(where), lines)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
@@ -302,9 +303,8 @@ def _checked(hlc: int) -> int:
 def check_table_name(name: str) -> str:
     """The name, or an error that says what table names look like."""
     if not isinstance(name, str) or not _is_table_name(name):
-        raise DeltaError(
-            f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
-        )
+        message = f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _"
+        raise DeltaError(message, field="table")
     return name
 
 
@@ -316,26 +316,22 @@ def _is_table_name(name: str) -> bool:
 def check_gateway_id(name: str) -> str:
     """The id, or an error that says what gateway ids look like."""
     if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
-        raise DeltaError(
-            f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -",
-            field="gateway",
-        )
+        message = f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -"
+        raise DeltaError(message, field="gateway")
     return name
 
 
 def check_column_name(name: str) -> str:
     """The name, or an error that says what is wrong with it."""
+    problem = ""
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_COLUMN_NAME:
-        raise DeltaError(
-            f"column name {abbreviate(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
-        )
-    if name.startswith("_"):
-        raise DeltaError(f"column name {abbreviate(name)} is not valid: it begins with _", field="columns")
-    if _CONTROL_OR_SURROGATE.search(name):
-        raise DeltaError(
-            f"column name {abbreviate(name)} is not valid: control characters and lone surrogates are not allowed",
-            field="columns",
-        )
+        problem = f"1 to {MAX_COLUMN_NAME} characters"
+    elif name.startswith("_"):
+        problem = "it begins with _"
+    elif _CONTROL_OR_SURROGATE.search(name):
+        problem = "control characters and lone surrogates are not allowed"
+    if problem:
+        raise DeltaError(f"column name {abbreviate(name)} is not valid: {problem}", field="columns")
     return name
 
 
@@ -443,27 +439,19 @@ def check_value(column: str, value: Json, depth: int = 0) -> None:
         if not survives(value):
             message = f"column {abbreviate(column)}: a double does not hold the integer {value}: send it as text"
             raise DeltaError(message, field="columns", column=column)
-        return
-    if isinstance(value, str):
+    elif isinstance(value, str):
         if not value.isascii() and _SURROGATE.search(value):
             message = f"the value of column {abbreviate(column)} holds a lone surrogate"
             raise DeltaError(message, field="columns", column=column)
-        return
-    if depth >= MAX_NESTING:
-        raise DeltaError(
-            f"the value of column {abbreviate(column)} is nested deeper than {MAX_NESTING}", field="columns"
-        )
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            check_value(column, name, depth + 1)
-            check_value(column, item, depth + 1)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif depth >= MAX_NESTING:
+        message = f"the value of column {abbreviate(column)} is nested deeper than {MAX_NESTING}"
+        raise DeltaError(message, field="columns")
+    elif isinstance(value, Mapping | list | tuple):
+        for item in chain.from_iterable(value.items()) if isinstance(value, Mapping) else value:
             check_value(column, item, depth + 1)
     else:
-        raise DeltaError(
-            f"the value of column {abbreviate(column)} is a {type(value).__name__}, which is not JSON", field="columns"
-        )
+        message = f"the value of column {abbreviate(column)} is a {type(value).__name__}, which is not JSON"
+        raise DeltaError(message, field="columns")
 
 
 def _columns(op: str, data: Json) -> tuple[ColumnDelta, ...]:

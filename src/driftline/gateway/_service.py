@@ -617,4 +617,4 @@ def _busy(message: str) -> GatewayError:
 
 def _check_open(configuration: Configuration) -> None:
     if configuration.closed is not None:
-        raise GatewayError(configuration.closed, code="BACKPRESSURE_ERROR", reason="other_log", retry_after=30)
+        raise unavailable(configuration.closed, "other_log", retry_after=30)

@@ -216,14 +216,12 @@ def _end_with_parent() -> None:
 @contextlib.contextmanager
 def _ended_by_signal() -> Iterator[Callable[[], bool]]:
     seen: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: seen.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda number, _: seen.append(number)) for number in numbers]
     try:
         yield lambda: bool(seen)
     finally:
-        for number, handler in before.items():
+        for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
 
 
@@ -347,8 +345,7 @@ def _address(peer: Any) -> str:
     except (ValueError, TypeError, IndexError):
         return "unknown"
     if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((address, 64), strict=False))
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
     return str(address)
 
 

@@ -76,7 +76,11 @@ class LakeTie:
         owner = claim[0]
         if owner == identity.log_id:
             problem = self._set_back_by(identity, starting)
-            return self._set_back(claim, problem) if problem else self._checked_lake(identity)
+            return (
+                self._claimed_again(self.log.renew_identity(), claim, problem)
+                if problem
+                else self._checked_lake(identity)
+            )
         if owner in identity.was:  # the log has its new id already, after a promotion of its database or a kill
             problem = f"the lake follows log {owner}, which this one ({identity.log_id}) was before"
             return self._claimed_again(identity, claim, problem)
@@ -84,7 +88,7 @@ class LakeTie:
             return Standing(closed=f"the lake follows another log of gateway {self.gateway} now ({owner})")
         if any(log_id in identity for log_id in claim):
             problem = f"the lake follows log {owner}, which came after this one ({identity.log_id})"
-            return self._set_back(claim, problem)
+            return self._claimed_again(self.log.renew_identity(), claim, problem)
         if not self.adopt:
             raise self._other_log(owner)
         taken = self.store.take_claim(self.gateway, (identity.log_id, *claim), claim)
@@ -95,7 +99,7 @@ class LakeTie:
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
             raise self._other_log("of an earlier version, or an empty one put in its place")
         if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.head().flushing:
-            return self._set_back(None, self._ahead(flushed_before or 0))
+            return self._claimed_again(self.log.renew_identity(), None, self._ahead(flushed_before or 0))
         if not self.store.take_claim(self.gateway, (identity.log_id,), None):
             return None
         return self._checked_lake(identity)
@@ -117,10 +121,7 @@ class LakeTie:
                 return f"the lake holds other records up to {position.sequence} of this log"
         return None
 
-    def _set_back(self, claim: tuple[str, ...] | None, problem: str) -> Standing | None:
-        # The log first: after a kill in between, the claim has an earlier id of the log, which is noticed again.
-        return self._claimed_again(self.log.renew_identity(), claim, problem)
-
+    # The log is renewed first: after a kill in between, the claim has an earlier id of it, which is noticed again.
     def _claimed_again(self, identity: Identity, claim: tuple[str, ...] | None, problem: str) -> Standing | None:
         ids = tuple(dict.fromkeys((identity.log_id, *identity.was, *(claim or ()))))
         if not self.store.take_claim(self.gateway, ids, claim):

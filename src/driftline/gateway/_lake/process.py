@@ -33,7 +33,7 @@ from driftline.gateway._lake.flush import (
     seed_rows,
 )
 from driftline.gateway._lake.snapshot import Request, Snapshots
-from driftline.gateway._log.log import UNSEEDED
+from driftline.gateway._log.log import UNSEEDED, unavailable
 from driftline.gateway._settings import CompactionSettings, GatewaySettings, OpenEngine
 
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
@@ -66,10 +66,8 @@ class PipedProcess:
                 pipe = self._connected()
                 pipe.send((question, *details))
                 if not pipe.poll(seconds):
-                    message = (
-                        f"the {self._name} process takes longer than {seconds:g} s; the next start goes on with it"
-                    )
-                    raise LakeError(message, code="deadline", seconds=seconds)
+                    message = f"the {self._name} process takes longer than {seconds:g} s"
+                    raise LakeError(f"{message}; the next start goes on with it", code="deadline", seconds=seconds)
                 answer = pipe.recv()
             except (EOFError, OSError) as error:
                 self._drop()
@@ -95,9 +93,8 @@ class PipedProcess:
         if self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(
-                target=_serve, args=(theirs, *self._arguments), name=self._name, daemon=True
-            )
+            arguments = (theirs, *self._arguments)
+            self._process = context.Process(target=_serve, args=arguments, name=self._name, daemon=True)
             self._process.start()
             theirs.close()
         return self._pipe
@@ -234,9 +231,7 @@ class SnapshotProcesses:
                 raise
             process.kill()  # the next request starts it anew
             message = f"the snapshot takes longer than {error.seconds:g} s"
-            raise GatewayError(
-                message, code="BACKPRESSURE_ERROR", reason="snapshot_deadline", retry_after=60
-            ) from error
+            raise unavailable(message, "snapshot_deadline", retry_after=60) from error
         finally:
             self._idle.append(process)
 
@@ -255,8 +250,7 @@ def _snapshots(settings: GatewaySettings) -> Snapshots:
 
 def snapshots_busy() -> GatewayError:
     """The error of a request for which no process is idle."""
-    problem = f"{SNAPSHOTS_AT_ONCE} snapshots are being read already"
-    return GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
+    return unavailable(f"{SNAPSHOTS_AT_ONCE} snapshots are being read already", "snapshots", retry_after=1)
 
 
 class LakeDesk:

@@ -18,9 +18,11 @@ import secrets
 import shutil
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -328,13 +330,11 @@ class Snapshots:
                 self._store.write_rows(table, version, more, target)
                 digest.update(_rows_digest(target))
                 if self._room() < 0:
-                    raise GatewayError(
-                        f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full "
-                        f"({_size(made) >> 20} MiB are this one's)",
-                        code="BACKPRESSURE_ERROR",
-                        reason="snapshot_quota",
-                        retry_after=60,
+                    problem = (
+                        f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full"
                     )
+                    message = f"{problem} ({_size(made) >> 20} MiB are this one's)"
+                    raise unavailable(message, "snapshot_quota", retry_after=60)
             done = msgspec.structs.replace(manifest, digest=digest.hexdigest())
             folder = self._folder / done.key()
             if not folder.exists():
@@ -391,13 +391,8 @@ class Snapshots:
             return _gone()
         if error.code not in (*_DAMAGE, *_ON_PURPOSE):
             return error
-        return GatewayError(
-            "the lake cannot be read: its operator has to repair it",
-            code="BACKPRESSURE_ERROR",
-            reason="lake_damaged",
-            retry_after=60,
-            found=error.message,
-        )
+        message = "the lake cannot be read: its operator has to repair it"
+        return unavailable(message, "lake_damaged", retry_after=60, found=error.message)
 
 
 def _size(folder: Path) -> int:
@@ -443,10 +438,10 @@ def _json_page(page: _Page) -> bytes:
         for start in range(0, rows.num_rows, step):
             portion = rows.slice(start, step)
             rendered = [_line(record) for record in row_records(portion, cut.table, cut.columns)]
-            fitting = _fitting([len(line) for line in rendered], _PAGE_BYTES - size, at_least=0 if size else 1)
+            sizes = list(accumulate(map(len, rendered), initial=size))
+            fitting = max(bisect_right(sizes, _PAGE_BYTES) - 1, 0 if size else 1)
             lines += rendered[:fitting]
-            size += sum(map(len, rendered[:fitting]))
-            taken += fitting
+            size, taken = sizes[fitting], taken + fitting
             if fitting < len(rendered):
                 break
         if taken < rows.num_rows:  # no byte is left
@@ -458,17 +453,6 @@ def _json_page(page: _Page) -> bytes:
             break
     lines.append(_line({"end": {"next": _next(page, following), "cursor": page.cursor()}}))
     return b"".join(lines)
-
-
-def _fitting(sizes: list[int], room: int, *, at_least: int) -> int:
-    """How many of the first sizes fit."""
-    taken = 0
-    for size in sizes:
-        if size > room and taken >= at_least:
-            break
-        room -= size
-        taken += 1
-    return taken
 
 
 def _arrow_page(page: _Page) -> bytes:
@@ -579,10 +563,8 @@ def _next(page: _Page, following: PageToken | None) -> str | None:
     """The next page, None where no row is left."""
     if following is None:
         return None
-    for number, after in _rest(page, following):
-        if any(True for _ in _batches(page.file(number), after)):
-            return page.request.signer.sign(following)
-    return None
+    rest = (batch for number, after in _rest(page, following) for batch in _batches(page.file(number), after))
+    return None if next(rest, None) is None else page.request.signer.sign(following)
 
 
 def _line(content: Any) -> bytes:

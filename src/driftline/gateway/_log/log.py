@@ -554,9 +554,9 @@ def script(name: str) -> str:
     return resources.files("driftline.gateway._log").joinpath(name).read_text("utf-8")
 
 
-def unavailable(message: str, reason: str, **context: Any) -> GatewayError:
-    """The error of a log that cannot be used just now: nothing was acknowledged and the client may try again."""
-    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2, **context)
+def unavailable(message: str, reason: str, *, retry_after: int = 2, **context: Any) -> GatewayError:
+    """The error of what cannot be used just now: nothing was acknowledged and the client may try again."""
+    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=retry_after, **context)
 
 
 def check_clock(batch: Sequence[Entry], fresh: Sequence[int], clock: int, physical: int) -> None:

@@ -516,10 +516,8 @@ def set_horizon(
         raise OptionError(f"the horizon {horizon} lies in the future: every new delta would be refused")
     before = horizon_of(load(lake, table, "deltas"))
     if before is not None and horizon < before:
-        raise LakeError(
-            f"table {table!r} keeps history from {before} on: the horizon cannot move back to {horizon}",
-            code="TOO_OLD",
-        )
+        message = f"table {table!r} keeps history from {before} on: the horizon cannot move back to {horizon}"
+        raise LakeError(message, code="TOO_OLD")
     _set_property(lake, table, REFUSE_PROPERTY, horizon)
     compact(lake, table, engine=engine, tracker=tracker)
     if before != horizon:

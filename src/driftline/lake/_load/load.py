@@ -139,18 +139,15 @@ def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool 
     """Refuse a table with other writers: it cannot be made equal to a snapshot without losing their rows."""
     if ledger.windows if follows_changes else ledger.changes:
         was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
-        raise LakeError(
-            f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now: {REMEDY}",
-            code="unknown_lake",
-        )
+        message = f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now"
+        raise LakeError(f"{message}: {REMEDY}", code="unknown_lake")
     writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
     if writers:
-        raise LakeError(
-            f"the lake's table {job.table} holds deltas that {job.by} did not load (by {', '.join(writers)}), "
-            "or that a version before 0.2 loaded: "
-            f"name another lake or table, or {REMEDY}",
-            code="unknown_lake",
+        problem = (
+            f"holds deltas that {job.by} did not load (by {', '.join(writers)}), or that a version before 0.2 loaded"
         )
+        message = f"the lake's table {job.table} {problem}: name another lake or table, or {REMEDY}"
+        raise LakeError(message, code="unknown_lake")
 
 
 def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
@@ -185,11 +182,9 @@ def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location)
     ledger = load_history(job.lake, job.table)
     check_unclaimed(job, ledger, follows_changes=True)
     if ledger.changes and ledger.changes_key != job.key:
-        raise LakeError(
-            f"table {job.table} was loaded under the key {', '.join(ledger.changes_key)}, by which its rows are known: "
-            f"{REMEDY}",
-            code="key_changed",
-        )
+        key = ", ".join(ledger.changes_key)
+        message = f"table {job.table} was loaded under the key {key}, by which its rows are known: {REMEDY}"
+        raise LakeError(message, code="key_changed")
     if positions_digest(ledger.changes) == positions_digest(after):
         return 0
     if positions_digest(ledger.changes) != start:
@@ -252,10 +247,8 @@ def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
     register(job.lake, schema)
     limit = refused_before(load(job.lake, job.table, "deltas"))
     if limit is not None and first < limit:
-        raise LakeError(
-            f"snapshot {label} of {job.table} lies before the retention horizon {limit}: set 'since' to a later day",
-            code="TOO_OLD",
-        )
+        message = f"snapshot {label} of {job.table} lies before the retention horizon {limit}"
+        raise LakeError(f"{message}: set 'since' to a later day", code="TOO_OLD")
 
 
 def _refuse_other_types(job: LoadJob, schema: TableSchema) -> None:
@@ -566,10 +559,8 @@ def _first_timestamp(job: LoadJob, requested: int | None) -> int:
     if requested is None:
         return max(Clock().now(), newest + 1)
     if requested <= newest:
-        raise LakeError(
-            f"--start {requested} is not after {newest}, the newest delta of {job.table}: B would lose against it",
-            code="late_start",
-        )
+        message = f"--start {requested} is not after {newest}, the newest delta of {job.table}: B would lose against it"
+        raise LakeError(message, code="late_start")
     return requested
 
 

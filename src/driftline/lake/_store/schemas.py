@@ -131,10 +131,10 @@ def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[pa
 
 
 def _changed(table: str, before: ColumnSchema, after: ColumnSchema) -> DeltaError:
-    if before.name != after.name:
-        problem = f"column {before.name!r} of table {table} cannot be renamed to {after.name!r}"
-    else:
-        problem = f"column {before.name!r} of table {table} is a {before.type} and cannot become a {after.type}"
+    problem = f"cannot be renamed to {after.name!r}"
+    if before.name == after.name:
+        problem = f"is a {before.type} and cannot become a {after.type}"
+    problem = f"column {before.name!r} of table {table} {problem}"
     message = f"{problem}: add a column under a new name, migrate the values, then remove the old one"
     return DeltaError(message, code="SCHEMA_ERROR", table=table, column=before.name)
 
@@ -304,9 +304,8 @@ def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: StoredTable |
 
 def pins_of(base_table: StoredTable | None) -> Pins | None:
     """Folded deltas version, pinned deletes version and greatest hlc; None if there is no base or a pin is lost."""
-    folded, deletes, greatest = (
-        transaction_version(base_table, name) for name in (FOLDED_DELTAS, PINNED_DELETES, GREATEST_HLC)
-    )
+    names = (FOLDED_DELTAS, PINNED_DELETES, GREATEST_HLC)
+    folded, deletes, greatest = (transaction_version(base_table, name) for name in names)
     if folded is None or deletes is None or greatest is None:
         return None
     return folded, deletes, greatest
