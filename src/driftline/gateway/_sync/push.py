@@ -63,10 +63,6 @@ class Push:
     entries: Sequence[Entry]
     last_seen_hlc: int | None
 
-    def max_hlc(self) -> int:
-        """The greatest timestamp of the batch, 0 for an empty one."""
-        return max((entry.hlc for entry in self.entries), default=0)
-
 
 _decoder = msgspec.json.Decoder(_Body)
 _delta_decoder = msgspec.json.Decoder(WireDelta)
@@ -75,7 +71,12 @@ _stored_decoder = msgspec.json.Decoder(RowDelta, strict=False)  # the hlc is tex
 
 def parse_push(data: bytes) -> Push:
     """The push of a request body."""
-    body = _decode(data)
+    try:
+        body = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise GatewayError(f"the body is not a push: {str(error)[:200]}") from error
+    except RecursionError as error:
+        raise GatewayError("the body is nested too deep") from error
     if len(body.deltas) > MAX_DELTAS:
         message = f"a push holds at most {MAX_DELTAS} deltas, this one has {len(body.deltas)}"
         raise GatewayError(message, limit=MAX_DELTAS)
@@ -121,15 +122,16 @@ def entry_of(delta: RowDelta) -> Entry:
 
 def check_authors(push: Push, client_id: str) -> None:
     """A client pushes its own deltas only."""
+    problem = "clientId is not the token's subject"
     if push.client_id != client_id:
-        raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
+        raise GatewayError(problem, code="FORBIDDEN")
     others = (index for index, delta in enumerate(push.deltas) if delta.clientId != client_id)
-    refuse([(index, "clientId is not the token's subject", None) for index in others], "FORBIDDEN")
+    refuse([(index, problem, None) for index in others], "FORBIDDEN")
 
 
 def check_clocks(push: Push, physical: int, clock: Callable[[], int], is_known: IsKnown) -> None:
     """No new delta may be from too far in the future; the log's clock is read only where it decides."""
-    if push.max_hlc() > latest_admitted(0, physical):
+    if max((entry.hlc for entry in push.entries), default=0) > latest_admitted(0, physical):
         fresh = [index for index, entry in enumerate(push.entries) if not is_known(entry)]
         check_clock(push.entries, fresh, clock(), physical)
 
@@ -158,22 +160,18 @@ def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> 
     refuse([(index, "older than the lake's horizon", None) for index in old], "TOO_OLD")
 
 
-def _decode(data: bytes) -> _Body:
-    try:
-        return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise GatewayError(f"the body is not a push: {str(error)[:200]}") from error
-    except RecursionError as error:
-        raise GatewayError("the body is nested too deep") from error
-
-
 def _entry(delta: WireDelta) -> Entry:
     table = check_table_name(delta.table)
     hlc = delta_hlc_from_wire(delta.hlc)
     _check_length("rowId", delta.rowId)
     _check_length("clientId", delta.clientId)
-    if delta.columns:
-        _check_columns(delta)
+    if delta.columns and delta.op == "DELETE":
+        raise DeltaError("a DELETE has no columns", field="columns")
+    check_column_names(tuple([entry.column for entry in delta.columns]))
+    for entry in delta.columns:
+        # The decoder has checked everything but the depth and the size of integers.
+        if type(entry.value) in (dict, list, int):
+            check_value(entry.column, entry.value)
     columns = columns_text(delta.columns)
     digest = hashlib.sha256(hash_input(delta.clientId, hlc, table, delta.rowId, columns)).digest()
     if digest.hex() != delta.deltaId:
@@ -192,16 +190,6 @@ def _body(delta: WireDelta, hlc: int, columns: str) -> bytes:
         hlc,
         delta.deltaId.encode(),
     )
-
-
-def _check_columns(delta: WireDelta) -> None:
-    if delta.op == "DELETE":
-        raise DeltaError("a DELETE has no columns", field="columns")
-    check_column_names(tuple([entry.column for entry in delta.columns]))
-    for entry in delta.columns:
-        # The decoder has checked everything but the depth and the size of integers.
-        if type(entry.value) in (dict, list, int):
-            check_value(entry.column, entry.value)
 
 
 def _check_length(field: str, text: str) -> None:

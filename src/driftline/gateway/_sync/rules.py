@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -243,15 +244,10 @@ def holds(op: str, found: Json, wanted: Json) -> bool:
     if op == "neq":
         return not _is_any_of(found, wanted)
     order = _order(found, wanted)
-    return order is not None and _ORDERED[op](order)
+    return order is not None and _ORDERED[op](order, 0)
 
 
-_ORDERED: Mapping[str, Callable[[int], bool]] = {
-    "gt": lambda order: order > 0,
-    "lt": lambda order: order < 0,
-    "gte": lambda order: order >= 0,
-    "lte": lambda order: order <= 0,
-}
+_ORDERED: Mapping[str, Callable[[int, int], bool]] = {"gt": gt, "lt": lt, "gte": ge, "lte": le}
 ORDER_OPS = tuple(_ORDERED)
 
 
@@ -265,7 +261,7 @@ def _equal(found: Json, wanted: Json) -> bool:
     if isinstance(found, bool):
         return wanted is found or (isinstance(wanted, str) and wanted == ("true" if found else "false"))
     if _is_number(found):
-        return _compared(_double(found), _number_of(wanted)) == 0
+        return _compared(found, wanted) == 0
     if isinstance(found, str):
         text = canonical_json(wanted) if _is_number(wanted) and _double(wanted) is not None else wanted
         return isinstance(text, str) and found == text
@@ -275,22 +271,18 @@ def _equal(found: Json, wanted: Json) -> bool:
 def _order(found: Json, wanted: Json) -> int | None:
     """-1, 0 or 1; None where the two have no order."""
     if _is_number(found):
-        return _compared(_double(found), _number_of(wanted))
+        return _compared(found, wanted)
     if isinstance(found, str) and isinstance(wanted, str):
         one, other = utf16_sort_key(found), utf16_sort_key(wanted)
         return (one > other) - (one < other)
     return None
 
 
-def _compared(one: float | None, other: float | None) -> int | None:
+def _compared(found: float, wanted: Json) -> int | None:
+    """The order of a number and a filter's value: a number, or text that is a JSON number."""
+    is_one = _is_number(wanted) or (isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted))
+    one, other = _double(found), _double(wanted) if is_one else None
     return None if one is None or other is None else (one > other) - (one < other)
-
-
-def _number_of(wanted: Json) -> float | None:
-    """A filter's value as a number: one already, or text that is a JSON number."""
-    if _is_number(wanted):
-        return _double(wanted)
-    return _double(wanted) if isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted) else None
 
 
 def _double(value: Json) -> float | None:
