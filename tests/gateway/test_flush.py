@@ -19,7 +19,7 @@ from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.push import parse_push, stored_delta
 from driftline.lake import Lake
 from driftline.lake._flush_target import FlushTarget
-from driftline.lake._store.delta import StoredDelta
+from driftline.lake._store.delta import _StoredDelta
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
 from driftline.lake._store.tables import load
 from support.gateways import GATEWAY, delta, running
@@ -98,7 +98,7 @@ def break_once(setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch) ->
     if stage == "before files":
         monkeypatch.setattr(lake_flushing, "write_file", fail)
     elif stage == "between file and commit":
-        monkeypatch.setattr(StoredDelta, "append", fail)
+        monkeypatch.setattr(_StoredDelta, "append", fail)
     elif stage == "after commit":
         advance = setting.log.advance
         monkeypatch.setattr(setting.log, "advance", lambda **least: fail() if "flushed" in least else advance(**least))

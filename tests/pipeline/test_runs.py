@@ -116,7 +116,7 @@ def test_a_snapshot_that_changed_after_it_was_loaded_is_corrected(day: str, tmp_
 def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_done_again(
     tmp_path: Path, monkeypatch
 ) -> None:
-    from driftline.lake._store.delta import StoredDelta
+    from driftline.lake._store.delta import _StoredDelta
 
     file = make_shop(tmp_path)
     run(file)
@@ -132,7 +132,7 @@ def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_d
         raise RuntimeError("cut off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredDelta, "append", cut_off)
+        patched.setattr(_StoredDelta, "append", cut_off)
         assert results(run(file))[f"orders/{DAYS[0]}/deltas"] == "failed"
     assert lake_rows(tmp_path, "orders", DAYS[0]) == before
     assert run(file).exit_code == 0

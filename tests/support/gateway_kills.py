@@ -22,12 +22,12 @@ from driftline.gateway._sync.push import parse_push
 from driftline.lake import Lake
 from driftline.lake._flush_target import FlushTarget
 from driftline.lake._read.state import all_deltas
-from driftline.lake._store.delta import DeltaStore, StoredDelta
+from driftline.lake._store.delta import DeltaStore, _StoredDelta
 from support.gateways import GATEWAY, delta
 
 # Everything that leaves something behind for the next process: (where it is called from, its name).
 DURABLE: tuple[tuple[Any, str], ...] = (
-    (StoredDelta, "append"),
+    (_StoredDelta, "append"),
     (DeltaStore, "create"),
     (envelopes, "_create"),
     (TableAlterer, "add_columns"),

@@ -321,7 +321,7 @@ def _die_at_step(number: int) -> None:
         (loading, "register"),
         (registry, "create"),
         (delta_tables.DeltaStore, "create"),
-        (delta_tables.StoredDelta, "append"),
+        (delta_tables._StoredDelta, "append"),
     ):
         guard(owner, name)
 

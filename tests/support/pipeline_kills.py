@@ -20,7 +20,7 @@ import driftline.codeindex._registry.keep
 import driftline.lake._read.state
 import driftline.tables._vectorized  # noqa: F401
 from driftline.lake._load import load as loading
-from driftline.lake._store.delta import StoredDelta
+from driftline.lake._store.delta import _StoredDelta
 from driftline.lake._store.tables import Commit
 from driftline.pipeline import load, run_pipeline
 from driftline.pipeline._run import records
@@ -66,12 +66,12 @@ def watch(used: set[str], writer: int) -> None:
             os.write(writer, name.encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def commit_name(deltas: StoredDelta, commit: Commit, *_: object) -> str:
+    def commit_name(deltas: _StoredDelta, commit: Commit, *_: object) -> str:
         return f"{deltas._table.table_uri} {commit.metadata.get('label', commit.metadata['operation'])}"
 
     guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
     guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
-    guarded(StoredDelta, "append", commit_name)
+    guarded(_StoredDelta, "append", commit_name)
     guarded(loading, "plan_ingest", lambda lake, tables, by, how: f"{tables} {how.start}")
     guarded(loading, "register", lambda lake, schema: schema.table)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.client._http import Types, read_json
-from driftline.client._sync import Connection, Follower, SyncReport, sync
+from driftline.client._sync import Connection, Follower, SyncReport, sync_round
 from driftline.core import JsonObject
 from driftline.deltas import (
     COUNTER_BITS,
@@ -154,7 +154,10 @@ class Store:
     def sync(self) -> SyncReport:
         """Send pending writes and fetch changes; raises where the gateway cannot be reached, and nothing is lost."""
         with self.sending:
-            return sync(self, self._connection)
+            report, refusal = sync_round(self, self._connection)
+        if refusal is not None:
+            raise refusal
+        return report
 
     async def sync_async(self) -> SyncReport:
         """`sync` for asyncio."""

@@ -58,14 +58,6 @@ class SyncReport:
     changes: list[Change] = field(default_factory=list)
 
 
-def sync(store: Store, connection: Connection) -> SyncReport:
-    """One round: push what is pending, then pull."""
-    report, refusal = sync_round(store, connection)
-    if refusal is not None:
-        raise refusal
-    return report
-
-
 def sync_round(store: Store, connection: Connection) -> tuple[SyncReport, GatewayError | None]:
     """One round, and why writes could not be pushed: reading does not wait for that."""
     client, report = connection.open(), SyncReport()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from driftline.core import JsonObject
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError, GatewayError, InputError, LakeError
 from driftline.gateway._log.log import UNSEEDED, DeltaLog, Entry, Identity
@@ -349,15 +350,6 @@ def _schemas_document(schemas: Mapping[str, TableSchema], is_strict: bool) -> by
 # marked and never flushed back.
 
 
-@dataclass(slots=True)
-class ImportProgress:
-    """The progress of a table's import."""
-
-    version: int = -1  # of the deltas table
-    files: list[str] = field(default_factory=list)  # paths to read, relative to the lake
-    envelopes: list[str] = field(default_factory=list)  # names that were inspected
-
-
 def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], bool]:
     """Import what is new in the lake and not of this log, except ids that the log knows with another operation.
 
@@ -366,19 +358,20 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], b
     taken = read = left = 0
     refused: list[str] = []
     for table in store.tables():
-        progress = ImportProgress(**json.loads(log.document(IMPORTED) or b"{}").get(table, {}))
-        found = store.foreign_files(table, progress.version, set(progress.envelopes), log.identity().log_id)
-        progress.version, progress.envelopes = found.version, found.envelopes
-        progress.files += [path for path in found.files if path not in progress.files]
+        stored = json.loads(log.document(IMPORTED) or b"{}").get(table, {})
+        done = {"version": -1, "files": [], "envelopes": [], **stored}
+        found = store.foreign_files(table, done["version"], set(done["envelopes"]), log.identity().log_id)
+        files = list(dict.fromkeys((*done["files"], *found.files)))  # to read, relative to the lake
+        progress = {"version": found.version, "files": files, "envelopes": found.envelopes}
         if found.archived_below is not None:
             log.advance(horizon=found.archived_below)
         _note(log, table, progress)
-        while progress.files and read < _ROUND_DELTAS:
-            fresh, seen = _import_file(log, store, table, progress.files[0], refused)
+        while files and read < _ROUND_DELTAS:
+            fresh, seen = _import_file(log, store, table, files[0], refused)
             taken, read = taken + fresh, read + seen
-            progress.files.pop(0)
+            files.pop(0)
             _note(log, table, progress)
-        left += len(progress.files)
+        left += len(files)
     return taken, refused, left == 0
 
 
@@ -421,8 +414,8 @@ def _import_batch(log: DeltaLog, batch: list[Entry], path: str, refused: list[st
             refused.append(f"import of {path}, delta {left_out.delta_id.hex()[:16]}…: its id is known with another op")
 
 
-def _note(log: DeltaLog, table: str, progress: ImportProgress) -> None:
+def _note(log: DeltaLog, table: str, progress: JsonObject) -> None:
     def change(before: bytes | None) -> bytes:
-        return json.dumps({**json.loads(before or b"{}"), table: asdict(progress)}).encode()
+        return json.dumps({**json.loads(before or b"{}"), table: progress}).encode()
 
     log.change_document(IMPORTED, change)

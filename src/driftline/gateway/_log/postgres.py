@@ -94,19 +94,19 @@ class PostgresLog(DeltaLog):
         self.identity()
 
     @contextmanager
-    def writing(self) -> Iterator[PostgresSession]:
+    def writing(self) -> Iterator[_PostgresSession]:
         """A durable transaction; it is undone when the block raises."""
         with self._write_lock, self._explained():
             self._writer = self._usable(self._writer)
             with self._writer.connection.transaction():
-                yield PostgresSession(self._writer.connection, self._gateway, "FOR UPDATE")
+                yield _PostgresSession(self._writer.connection, self._gateway, "FOR UPDATE")
 
     @contextmanager
-    def reading(self) -> Iterator[PostgresSession]:
+    def reading(self) -> Iterator[_PostgresSession]:
         """This thread's connection for reading."""
         with self._explained():
             held = self._readers.held = self._usable(getattr(self._readers, "held", None))
-            yield PostgresSession(held.connection, self._gateway)
+            yield _PostgresSession(held.connection, self._gateway)
 
     def wait_past(self, seq: int, seconds: float) -> int:
         """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
@@ -175,7 +175,7 @@ class PostgresLog(DeltaLog):
         fingerprint = _fingerprint(connection)
         if fingerprint != self._fingerprint:
             with connection.transaction():
-                session = PostgresSession(connection, self._gateway, "FOR UPDATE")
+                session = _PostgresSession(connection, self._gateway, "FOR UPDATE")
                 if session.head_row()["fingerprint"] != fingerprint:
                     session.renew_identity()
                     session.set(fingerprint=fingerprint)
@@ -195,7 +195,7 @@ class PostgresLog(DeltaLog):
                 time.sleep(self._poll_seconds)
 
 
-class PostgresSession(Session):
+class _PostgresSession(Session):
     """A connection to the database, and the gateway whose rows of the tables it uses."""
 
     def __init__(self, db: Connection, gateway: str, lock: str = "") -> None:
@@ -204,11 +204,9 @@ class PostgresSession(Session):
         self._lock = lock
 
     def run(self, statement: str, *values: Any) -> psycopg.Cursor[Any]:
-        """Run a statement; its rows."""
         return self.db.execute(_sql(statement), (self.gateway, *values), binary=True)
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of the rows."""
         with self.db.cursor() as cursor:
             cursor.executemany(_sql(statement), [(self.gateway, *row) for row in rows])
 
@@ -222,28 +220,23 @@ class PostgresSession(Session):
         return head
 
     def head(self) -> Head:
-        """The numbers in the row of the head."""
         row = self.head_row()
         return Head(**{name: row[name] for name in Head.__slots__})
 
     def set(self, **values: Any) -> None:
-        """Change the row of the head."""
         if values:
             assignments = ", ".join(f"{name} = %s" for name in values)
             query = f"UPDATE driftline_head SET {assignments} WHERE gateway = %s"  # noqa: S608 - constants
             self.db.execute(query, (*values.values(), self.gateway))
 
     def identity(self) -> Identity:
-        """The ids in the row of the head."""
         row = self.head_row()
         return Identity(row["log_id"], tuple(row["was"]))
 
     def set_identity(self, identity: Identity) -> None:
-        """Change the ids."""
         self.set(log_id=identity.log_id, was=list(identity.was))
 
     def known_ops(self, entries: Sequence[Entry]) -> dict[Id, int]:
-        """The operations of known ids."""
         if not entries:
             return {}
         given = ([entry.hlc for entry in entries], [entry.delta_id for entry in entries], self.gateway)
@@ -263,11 +256,9 @@ class PostgresSession(Session):
         self.db.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, self.gateway))
 
     def remove(self, upto: int) -> int:
-        """Remove records."""
         return self.run("DELETE FROM {t}log WHERE {own} seq <= ?", upto).rowcount
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """Those of the merged rows that are stored."""
         if not keys:
             return {}
         tables, row_ids = zip(*keys, strict=True)

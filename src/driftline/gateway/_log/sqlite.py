@@ -63,12 +63,12 @@ class SqliteLog(DeltaLog):
             _migrate(session, path.name)
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteSession]:
+    def writing(self) -> Iterator[_SqliteSession]:
         """A durable transaction, synced once; it is undone when the block raises."""
         with self._write_lock, _explained(self._path):
             self._writer.execute("BEGIN IMMEDIATE")
             try:
-                yield SqliteSession(self._writer)
+                yield _SqliteSession(self._writer)
                 self._writer.execute("COMMIT")
             except BaseException:
                 # A failed COMMIT may have ended the transaction by itself.
@@ -77,7 +77,7 @@ class SqliteLog(DeltaLog):
                 raise
 
     @contextmanager
-    def reading(self) -> Iterator[SqliteSession]:
+    def reading(self) -> Iterator[_SqliteSession]:
         """This thread's connection for reading."""
         with _explained(self._path):
             connection: apsw.Connection | None = getattr(self._readers, "connection", None)
@@ -85,7 +85,7 @@ class SqliteLog(DeltaLog):
                 connection = self._readers.connection = self._connect()
                 connection.execute("PRAGMA cache_size = -4000")
                 self._all_readers.append(connection)
-            yield SqliteSession(connection)
+            yield _SqliteSession(connection)
 
     @contextmanager
     def flush_lock(self, *, wait: bool) -> Iterator[bool]:
@@ -131,37 +131,31 @@ class SqliteLog(DeltaLog):
         return connection
 
 
-class SqliteSession(Session):
+class _SqliteSession(Session):
     """A connection to the file."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self.db = db
 
     def run(self, statement: str, *values: Any) -> apsw.Cursor:
-        """Run a statement; its rows."""
         return self.db.execute(_sql(statement), values)
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of the rows."""
         self.db.executemany(_sql(statement), rows)
 
     def head(self) -> Head:
-        """The counters."""
         counters = dict(self.db.execute("SELECT name, value FROM counters"))
         return Head(**{name: counters[_NAMES.get(name, name)] for name in Head.__slots__})
 
     def set(self, **numbers: int) -> None:
-        """Change counters."""
         values = [(value, _NAMES.get(name, name)) for name, value in numbers.items()]
         self.db.executemany("UPDATE counters SET value = ? WHERE name = ?", values)
 
     def identity(self) -> Identity:
-        """The ids, which are documents."""
         named = dict(self.db.execute("SELECT name, CAST(body AS TEXT) FROM documents WHERE name IN ('log_id', 'was')"))
         return Identity(named["log_id"], tuple(json.loads(named["was"])))
 
     def set_identity(self, identity: Identity) -> None:
-        """Change the ids."""
         bodies = [(identity.log_id.encode(), "log_id"), (json.dumps(identity.was).encode(), "was")]
         self.db.executemany("UPDATE documents SET body = ? WHERE name = ?", bodies)
 
@@ -190,14 +184,12 @@ class SqliteSession(Session):
         )
 
     def remove(self, upto: int) -> int:
-        """Remove records and their spans."""
         self.db.execute("DELETE FROM log WHERE seq <= ?", (upto,))
         removed = self.db.changes()
         self.db.execute("DELETE FROM spans WHERE (span + 1) << ? <= ?", (_SPAN_BITS, upto))
         return removed
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """Those of the merged rows that are stored."""
         query = "SELECT body FROM rows WHERE name = ? AND row_id = ?"
         found = ((key, self.db.execute(query, key).get) for key in keys)
         return {key: StoredRow(bytes(body)) for key, body in found if body is not None}
@@ -223,7 +215,7 @@ def _sql(statement: str) -> str:
     return statement.format(**_WORDS)
 
 
-def _migrate(session: SqliteSession, name: str) -> None:
+def _migrate(session: _SqliteSession, name: str) -> None:
     """Create the tables, or bring them to the current format, inside a transaction."""
     db = session.db
     version = db.execute("PRAGMA user_version").get
@@ -245,7 +237,7 @@ def _migrate(session: SqliteSession, name: str) -> None:
         db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 
-def _separate_versions(session: SqliteSession) -> None:
+def _separate_versions(session: _SqliteSession) -> None:
     """Move the versions of rows, which format 1 stored inside the row, to their own table."""
     for name, row_id, body in list(session.db.execute("SELECT name, row_id, body FROM rows")):
         plain = json.loads(body)

@@ -205,8 +205,8 @@ class Feeds:
         if self._pages_turn != self.signal.turn or len(self._pages) > _MAX_CACHED:
             self._pages, self._pages_turn = {}, self.signal.turn
             self._rules = self._reader.current_rules()  # new rules wake listeners too
-        sight = self._reader.sight(caller, query, self._rules)
-        key = (sight.rules_number, sight.digest, cursor)
+        _, number, digest = self._reader.sight(caller, query, self._rules)
+        key = (number, digest, cursor)
         if key not in self._pages:
             self._pages[key] = asyncio.ensure_future(self._read(caller, {**query, "cursor": cursor}))
         # Shielded: one listener that disconnects must not cancel the read for the others.

@@ -283,15 +283,6 @@ def _read_range(log: DeltaLog, after: int, upto: int, since: int, most: int) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What a caller may see now; without rules everything."""
-
-    rules: SyncRules | None
-    rules_number: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class LogReader:
     """Pages of the log for callers."""
 
@@ -300,19 +291,21 @@ class LogReader:
     gateway: str
     current_rules: Callable[[], tuple[SyncRules | None, int]]
 
-    def sight(self, caller: Caller, query: Mapping[str, str], current: tuple[SyncRules | None, int]) -> Sight:
-        """What a caller may see with these parameters under the current rules."""
+    def sight(
+        self, caller: Caller, query: Mapping[str, str], current: tuple[SyncRules | None, int]
+    ) -> tuple[SyncRules | None, int, str]:
+        """The rules that a caller is under now (None: it sees everything), their number, and the digest of its view."""
         rules, number = current
         if rules is None or caller.is_admin:
-            return Sight(None, number, NO_VIEW)
-        return Sight(rules, number, rules.view_digest(caller.claims, parameters_of(query)))
+            return None, number, NO_VIEW
+        return rules, number, rules.view_digest(caller.claims, parameters_of(query))
 
     def page(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """One page from the query's `cursor` or `since` on."""
         with naming_snapshot(self.gateway):
-            limit, sight = limit_of(query), self.sight(caller, query, self.current_rules())
-            rules, number = sight.rules, sight.rules_number
-            start = start_of(query, self.log, number, sight.digest)
+            limit = limit_of(query)
+            rules, number, digest = self.sight(caller, query, self.current_rules())
+            start = start_of(query, self.log, number, digest)
             if rules is None:
                 return read_page(self.log, start, limit)
             upto = self.index.catch_up(rules, number)

@@ -113,7 +113,9 @@ def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[pa.Tab
     for batch in batches:
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
-        kept = _within_timestamps(plan, batch)
+        kept = batch if plan.as_of is None else batch.filter(pc.less_equal(batch["_hlc"], plan.as_of))
+        if plan.horizon is not None and plan.snapshot is None:
+            kept = kept.filter(pc.greater_equal(kept["_hlc"], plan.horizon))
         try:
             stamped = stamp_deltas(kept, plan.columns)
         except LakeError as error:
@@ -173,14 +175,6 @@ def load_part(
     if key_range.is_piece and key_range.high is not None:
         table = table.filter(pc.less(table[ROW_ID], key_range.high))
     return table
-
-
-def _within_timestamps(plan: FoldPlan, batch: pa.Table) -> pa.Table:
-    if plan.as_of is not None:
-        batch = batch.filter(pc.less_equal(batch["_hlc"], plan.as_of))
-    if plan.horizon is not None and plan.snapshot is None:
-        batch = batch.filter(pc.greater_equal(batch["_hlc"], plan.horizon))
-    return batch
 
 
 def _with_originals(stamped: pa.Table, batch: pa.Table, originals: bool) -> pa.Table:

@@ -32,11 +32,11 @@ class DeltaStore:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def open(self, path: str, version: Version | None = None) -> StoredDelta | None:
+    def open(self, path: str, version: Version | None = None) -> _StoredDelta | None:
         """The table, fresh from its log."""
         root, options = f"{self._lake.root}/{path}", self._lake.options()
         try:
-            return StoredDelta(DeltaTable(root, version=version, storage_options=options))
+            return _StoredDelta(DeltaTable(root, version=version, storage_options=options))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -78,22 +78,19 @@ class DeltaStore:
             yield _entry(version, actions)
 
 
-class StoredDelta:
+class _StoredDelta:
     """A Delta table at one version."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._table = table
 
     def version(self) -> Version:
-        """The version that was opened."""
         return int(self._table.version())
 
     def schema(self) -> pa.Schema:
-        """The columns, with the metadata of their fields."""
         return pa.schema(self._table.schema().to_arrow())
 
     def files(self) -> list[DataFile]:
-        """The files of this version."""
         rows = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return [
             DataFile(
@@ -110,17 +107,14 @@ class StoredDelta:
         ]
 
     def property(self, name: str) -> str | None:
-        """A property of the table."""
         found: str | None = self._table.metadata().configuration.get(name)
         return found
 
     def transaction(self, application: str) -> int | None:
-        """The number of an application's last transaction."""
         number: int | None = self._table.transaction_version(application)
         return number
 
     def append(self, commit: Commit, schema: pa.Schema | None = None) -> bool:
-        """Commit; False after a conflict."""
         removes = [RemoveAction(path, commit.data_change, physical_ms()) for path in commit.removes]
         written = self._table.schema() if schema is None else Schema.from_arrow(schema)
         mode = "overwrite" if commit.overwrite else "append"
@@ -130,14 +124,12 @@ class StoredDelta:
         )
 
     def add_columns(self, columns: Sequence[pa.Field], details: JsonObject) -> bool:
-        """Add columns; False after a conflict."""
         fields = list(Schema.from_arrow(pa.schema(columns)).fields)
         return _committed(
             lambda: self._table.alter.add_columns(fields, commit_properties=_properties(Commit(metadata=details)))
         )
 
     def set_properties(self, values: Mapping[str, str], details: JsonObject) -> bool:
-        """Set some properties; False after a conflict."""
         return _committed(
             lambda: self._table.alter.set_table_properties(
                 dict(values), raise_if_not_exists=False, commit_properties=_properties(Commit(metadata=details))
@@ -145,11 +137,9 @@ class StoredDelta:
         )
 
     def versions_since(self, milliseconds: float) -> list[Version]:
-        """The versions that were committed at that time or later."""
         return [entry["version"] for entry in self._table.history() if entry.get("timestamp", 0) >= milliseconds]
 
     def vacuum(self, keep: Sequence[Version], hours: int, dry_run: bool) -> list[str]:
-        """Remove files older than so many hours that no kept version has; their paths."""
         paths: list[str] = self._table.vacuum(
             retention_hours=hours,
             dry_run=dry_run,
