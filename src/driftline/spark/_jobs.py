@@ -208,7 +208,7 @@ def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
             yield place
         finally:
             remove(place)
-    elif shared_folder() or _is_one_machine(spark):
+    elif shared_folder() or (not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")):
         with Workspace(shared_folder()) as workspace:
             yield workspace.folder
     else:
@@ -228,7 +228,3 @@ def shared_folder_needed(reason: str) -> EngineError:
         f"{SHARED_FOLDER_VARIABLE}",
         code="shared_folder_needed",
     )
-
-
-def _is_one_machine(spark: SparkSession) -> bool:
-    return not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")

@@ -144,7 +144,10 @@ def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
             yield _fact(error, one.side, one.number)
             return
         yield _fact(replace(hashed, parts=()), one.side, one.number)
-        for bucket, hashes in _by_bucket(hashed, one, plan):
+        buckets: Iterable[tuple[int, kernels.RowHashes]] = enumerate(hashed.parts)
+        if plan.table.options.has_row_numbers and hashed.parts:
+            buckets = kernels.row_blocks(hashed.parts[0], one.rows_before, plan.block_rows)
+        for bucket, hashes in buckets:
             if len(hashes):
                 by_bucket[bucket].append(hashes)
     send = _hashes_inline if plan.folder is None else partial(_hashes_in_file, folder=plan.folder)
@@ -201,12 +204,6 @@ def check_visible(files: Sequence[InputFile]) -> None:
             code="not_visible_to_workers",
             path=error.path,
         ) from error
-
-
-def _by_bucket(hashed: kernels.HashedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, kernels.RowHashes]]:
-    if plan.table.options.has_row_numbers and hashed.parts:
-        return kernels.row_blocks(hashed.parts[0], one.rows_before, plan.block_rows)
-    return enumerate(hashed.parts)
 
 
 def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
@@ -294,11 +291,6 @@ def _chunk_bytes(chunk: kernels.RowChunk) -> memoryview:
     return table_blob(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
-def _chunk_of(blob: Any) -> kernels.RowChunk:
-    frame = pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(blob).read_all()))
-    return kernels.RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
-
-
 def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace) -> Iterator[ShuffleBlock]:
     stores: defaultdict[int, dict[str, kernels.ChunkStore]] = defaultdict(
         lambda: {side: kernels.ChunkStore(workspace, _HELD_CHUNK_BYTES // 2) for side in "AB"}
@@ -308,7 +300,9 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
             if block.kind == FACT:
                 yield block
             else:
-                stores[block.target][block.side].add(_chunk_of(block.blob))
+                frame = pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(block.blob).read_all()))
+                chunk = kernels.RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
+                stores[block.target][block.side].add(chunk)
         for number in sorted(stores):
             changes = ChangesFact([], [])
             yield from _deliver(number, _lines(stores.pop(number), plan.table, changes), plan.parts)

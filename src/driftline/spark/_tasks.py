@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,20 +108,6 @@ def results_of(rows: Iterable[Any]) -> list[Any]:
         if isinstance(value, DriftlineError):
             raise value
     return found
-
-
-# Errors, sent from a task to the driver as data in its rows, so that the user sees one clear line.
-
-
-def error_text(error: DriftlineError) -> str:
-    """An error as a string for a column."""
-    return base64.b64encode(pickle.dumps(error)).decode()
-
-
-def raise_task_error(text: str | None) -> None:
-    """Raise the error that a task sent, if any."""
-    if text is not None:
-        raise pickle.loads(base64.b64decode(text))  # noqa: S301 - made by our own task
 
 
 # Blocks of bytes for a shuffle, in Arrow batches of bounded size.

@@ -392,17 +392,15 @@ class TableStages:
             reading = self.diff_options().reading("B")
             labels = [each.label for each in self.snapshots]
             headers = [header_of(each.given, reading) for each in self.snapshots]
-            self._shapes.update(zip(labels, shapes_of(labels, headers, policy, self._known_columns()), strict=True))
+            known = registered(self.lake(), self.flow.name) if self.flow.deltas else None
+            shapes = shapes_of(labels, headers, policy, known.names if known else ())
+            self._shapes.update(zip(labels, shapes, strict=True))
         return self._shapes[snapshot.label]
 
     def shape_inputs(self, *snapshots: Snapshot) -> JsonObject:
         """The shapes that a stage rests on, for its key."""
         shapes = [(snapshot.label, self.shape(snapshot)) for snapshot in snapshots]
         return {f"columns of {label}": [*shape.columns, *shape.notes()] for label, shape in shapes if shape}
-
-    def _known_columns(self) -> tuple[str, ...]:
-        known = registered(self.lake(), self.flow.name) if self.flow.deltas else None
-        return known.names if known else ()
 
     def lake(self) -> Lake:
         """The lake of the pipeline."""

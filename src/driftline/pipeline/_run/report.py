@@ -93,7 +93,12 @@ class RunReport:
     @property
     def charts(self) -> list[JsonObject]:
         """The last runs as bars: how long they took, then what changed in each table."""
-        return list(_charts(self))
+        times = [{run.result: run.seconds} for run in self.runs]
+        found = [_chart("seconds", self.runs, times, f"{self.seconds:.1f} s")]
+        for flow in dict.fromkeys(name for run in self.runs for name in run.changes):
+            stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in self.runs]
+            found.append(_chart(flow, self.runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes"))
+        return found
 
     def total(self, result: str) -> int:
         """How many stages ended so."""
@@ -311,15 +316,6 @@ def _arrow(start: JsonObject, end: JsonObject) -> str:
     to_x, to_y = end["x"] - 5, end["y"] + _BOX_HEIGHT // 2
     middle = _GAP_X // 2
     return f"M{x} {y} C{x + middle} {y} {to_x - middle} {to_y} {to_x} {to_y}"
-
-
-def _charts(report: RunReport) -> Iterator[JsonObject]:
-    """How long the runs took, then what changed in each table."""
-    runs = report.runs
-    yield _chart("seconds", runs, [{run.result: run.seconds} for run in runs], f"{report.seconds:.1f} s")
-    for flow in dict.fromkeys(name for run in runs for name in run.changes):
-        stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in runs]
-        yield _chart(flow, runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes")
 
 
 def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]], latest: str) -> JsonObject:

@@ -119,13 +119,6 @@ def _of_changes(plan: TableStages) -> Iterator[Stage]:
         yield from check_stages(plan)
 
 
-def _of_flows(pipeline: Pipeline) -> Iterator[Stage]:
-    if pipeline.payloads or pipeline.indexes:
-        from driftline.pipeline._stages.flows import flow_stages
-
-        yield from flow_stages(pipeline)
-
-
 # The stages of a table in the order of the data: compare snapshots, load the lake, compact, write states, changesets.
 STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
     diff_stages,
@@ -142,7 +135,10 @@ def stage_graph(pipeline: Pipeline) -> list[Stage]:
     state = state_directory(pipeline)
     tables = [TableStages(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state) for flow in pipeline.tables]
     stages = [stage for table in tables for make in STAGES_OF_A_TABLE for stage in make(table)]
-    stages += _of_flows(pipeline)
+    if pipeline.payloads or pipeline.indexes:
+        from driftline.pipeline._stages.flows import flow_stages
+
+        stages += flow_stages(pipeline)
     owners: dict[Location, str] = {}
     for stage in stages:
         for place in stage.outputs.values():

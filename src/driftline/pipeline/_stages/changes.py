@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 import time
@@ -12,12 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import xxhash
-from backports import zstd
 
-from driftline.core import AGE, JsonObject, LineRange, Location, entries_below, io_errors, is_url
+from driftline.core import AGE, LineRange, Location, decompressed, entries_below, io_errors, is_url
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import ReadFile, ReadOffsets, load_changes, positions_digest, registered, reload
 from driftline.pipeline._declare.snapshots import CHANGES, TableStages
@@ -37,6 +35,7 @@ _REMEDIES = {
     "missing_column": ': declare on_missing_column = "null", or mend the source',
 }
 _COUNTS = ("added", "removed", "changed")
+_COMPRESSED: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
 
 def change_stages(plan: TableStages) -> Iterator[Stage]:
@@ -58,8 +57,9 @@ def change_stages(plan: TableStages) -> Iterator[Stage]:
         },
         gate=flow.fail_if,
         warn=flow.warn_if,
-        extra_inputs=partial(_listed, plan),
-        is_fresh=partial(_is_current, plan),
+        extra_inputs=lambda: {each.name: each.mark for each in list_changes(plan.changes_address())},
+        # What was read begins where the lake stands, or the lake has it already.
+        is_fresh=lambda _, facts: positions_digest(plan.ledger().changes) in (facts["start"], facts["end"]),
         measures=lambda: age_of_changes(plan.changes_address()),
     )
     yield Stage(
@@ -69,15 +69,6 @@ def change_stages(plan: TableStages) -> Iterator[Stage]:
         options={"lake": plan.lake_options(), "columns": dict(flow.columns)},
         is_fresh=partial(_is_loaded, plan),
     )
-
-
-def _listed(plan: TableStages) -> JsonObject:
-    return {each.name: each.mark for each in list_changes(plan.changes_address())}
-
-
-def _is_current(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    """What was read begins where the lake stands, or the lake has it already."""
-    return positions_digest(plan.ledger().changes) in (facts["start"], facts["end"])
 
 
 def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
@@ -155,7 +146,13 @@ class _Reading:
             whole.append((fact, part))
             stops[piece.name] = stop
         self._facts = [fact for fact, _ in whole]
-        self._check_names()
+        names = list(dict.fromkeys(name for facts in self._facts for name in facts.namespaces))
+        if len(names) > 1:  # one name in two databases would be mixed up
+            raise PipelineError(
+                f"events of {self.table.name} come from {names[0]} and {names[1]}: name one, as changes_table = "
+                f'"{names[0]}.{self.table.name}"',
+                code="ambiguous_table",
+            )
         read = {each.name: each.read_up_to(stops[each.name]) for each in self._unread if each.name in stops}
         return [part for _, part in whole], {**positions, **read}
 
@@ -223,16 +220,6 @@ class _Reading:
         targets = [self._scratch / f"{place}-{piece.lines.stop}.part" for place, piece in enumerate(pieces)]
         kernel = partial(_convert_piece, self.table, list(pieces), targets)
         return list(_in_pieces(self._context, kernel, len(pieces))), targets
-
-    def _check_names(self) -> None:
-        """One name in two databases would be mixed up."""
-        names = list(dict.fromkeys(name for facts in self._facts for name in facts.namespaces))
-        if len(names) > 1:
-            raise PipelineError(
-                f"events of {self.table.name} come from {names[0]} and {names[1]}: name one, as changes_table = "
-                f'"{names[0]}.{self.table.name}"',
-                code="ambiguous_table",
-            )
 
 
 def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bool) -> dict[str, int]:
@@ -346,18 +333,12 @@ class EventFile:
     def plain(self, scratch: Path) -> Path:
         """Its bytes as a file of this machine that tasks see: itself, or a copy without compression."""
         suffix = Path(self.name).suffix.lower()
-        if not isinstance(self.file, StoredFile) and suffix not in (".gz", ".zst", ".zstd"):
+        if not isinstance(self.file, StoredFile) and suffix not in _COMPRESSED:
             return Path(self.file.path)
         copy = scratch / f"{len(list(scratch.iterdir()))}.jsonl"
         with io_errors(self.name), self.file.open() as source, open(copy, "wb") as out:
-            shutil.copyfileobj(_uncompressed(source, suffix), out, _CHUNK)
+            shutil.copyfileobj(decompressed(source, _COMPRESSED.get(suffix, "plain"), self.name), out, _CHUNK)
         return copy
-
-
-def _uncompressed(source: BinaryIO, suffix: str) -> Any:
-    if suffix == ".gz":
-        return gzip.GzipFile(fileobj=source)
-    return zstd.ZstdFile(source) if suffix in (".zst", ".zstd") else source
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,17 +352,16 @@ class Unread:
     rest: int
     mark: str
 
-    def pieces(self) -> list[LineRange]:
+    def pieces(self) -> Iterator[LineRange]:
         """Runs of whole lines that tasks can read side by side."""
-        found, start = [], self.start
+        start = self.start
         with open(self.path, "rb") as file:
             while start < self.stop:
                 file.seek(min(start + _PIECE_BYTES, self.stop))
                 file.readline()
                 stop = min(max(file.tell(), start + 1), self.stop)
-                found.append(LineRange(str(self.path), start, stop))
+                yield LineRange(str(self.path), start, stop)
                 start = stop
-        return found
 
     def read_up_to(self, offset: int) -> ReadFile:
         """The position after reading so far."""

@@ -280,7 +280,7 @@ def compact_stages(plan: TableStages) -> Iterator[Stage]:
             needs=(plan.last_load,),
             options={"lake": plan.lake_options()},
             history=lambda: plan.ledger().digest(),
-            is_fresh=partial(_is_compacted, plan),
+            is_fresh=lambda context, facts: _compacted_version(plan) >= int(facts.get("compacted", 0)),
         )
 
 
@@ -308,10 +308,6 @@ def _compact(plan: TableStages, context: StageContext) -> Outcome:
     done = compact(plan.lake(), plan.flow.name, **fold_options(context))
     counts = {"deltas": done.deltas_folded, "files": done.files_written}
     return Outcome(counts, {"compacted": _compacted_version(plan)})
-
-
-def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    return _compacted_version(plan) >= int(facts.get("compacted", 0))
 
 
 def _compacted_version(plan: TableStages) -> int:

@@ -168,9 +168,10 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Fr
     if columns.need_tasks:
         ship_to_tasks(a.sparkSession)
     rows_a, rows_b = positioned(a, "a", columns), positioned(b, "b", columns)
-    if options.ignore_row_order and _compares_whole_rows(columns):
-        return _diff_multisets(rows_a, rows_b, columns)
     if options.ignore_row_order:
+        is_exact = not any(column.has_form for column in columns.compared)
+        if is_exact and len(columns.compared) == len(columns.all) and not comparison.renamed:
+            return _diff_multisets(rows_a, rows_b, columns)  # equal rows are identical: it is enough to count them
         paired = pair_equal_rows(rows_a, rows_b, columns)
     elif options.mode == "positional":
         paired = pair_by_position(rows_a, rows_b)
@@ -192,12 +193,6 @@ def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn
     [found] = typed.selectExpr(*differs).collect() if differs else [()]
     changed = [column for column, differs in zip(columns.compared, found, strict=True) if differs]
     return tuple(column for column in columns.all if column in changed or column in columns.keys)
-
-
-def _compares_whole_rows(columns: FrameColumns) -> bool:
-    """Whether equal rows are also identical, so that it is enough to count them."""
-    is_exact = not any(column.has_form for column in columns.compared)
-    return is_exact and len(columns.compared) == len(columns.all) and not columns.comparison.renamed
 
 
 def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrameDiff:

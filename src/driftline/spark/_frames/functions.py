@@ -298,14 +298,11 @@ def state_as_of(
     ship_to_tasks(deltas.sparkSession)
     targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     blocks = deltas.select("delta").mapInArrow(partial(_split_task, table, until, targets), BLOCK_SCHEMA)
-    columns = ", ".join(f"`{column.name.replace('`', '``')}` {_spark_type(column)}" for column in table.columns)
+    kinds = {each.name.replace("`", "``"): _SPARK_TYPES[each.kind].format(each.scale) for each in table.columns}
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     by_row = to_partitions(blocks, targets, "target")
     rows = by_row.mapInArrow(partial(_fold_task, table.columns), f"{ROW_ID} string, {columns}")
     return rows.orderBy(ROW_ID) if ordered else rows
-
-
-def _spark_type(column: ColumnSchema) -> str:
-    return _SPARK_TYPES[column.kind].format(column.scale)
 
 
 def _timestamp(moment: Moment) -> int:

@@ -174,17 +174,11 @@ class ClassArchive:
 def archive_for(java: Java, class_path: str) -> ClassArchive | None:
     """The archive of this Java and these jars, if there is a cache directory; it need not exist yet."""
     identity = f"{java.executable}|{java.version}|{class_path}"
-    folder = cache_directory()
-    return None if folder is None else ClassArchive(folder / f"spark-{sha1_hex(identity)[:16]}.jsa")
-
-
-def cache_directory() -> Path | None:
-    """driftline's part of the user's cache directory; None for users without a home."""
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
-        return Path(base or Path.home() / ".cache") / "driftline"
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # no HOME, and the system knows no such user
         return None
+    return ClassArchive(caches / "driftline" / f"spark-{sha1_hex(identity)[:16]}.jsa")
 
 
 def switched_off() -> bool:
@@ -204,19 +198,15 @@ def build(java: str, class_path: str, archive: ClassArchive) -> bool:
                 if finished.returncode != 0 or not temporary.is_file():
                     return False
                 os.replace(temporary, archive.path)
-                _remove_old(archive.path.parent)
+                archives = archive.path.parent.glob("spark-*.jsa")
+                for old in sorted(archives, key=lambda path: path.stat().st_mtime, reverse=True)[_MOST_ARCHIVES:]:
+                    old.unlink(missing_ok=True)  # a JVM that has mapped it keeps it until it ends
                 return True
             finally:
                 temporary.unlink(missing_ok=True)
                 archive.class_list.unlink(missing_ok=True)
     except (LockedError, subprocess.TimeoutExpired):
         return False
-
-
-def _remove_old(folder: Path) -> None:
-    by_age = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in by_age[_MOST_ARCHIVES:]:
-        path.unlink(missing_ok=True)  # a JVM that has mapped it keeps it until it ends
 
 
 def _long_enough(class_list: Path) -> bool:
@@ -302,6 +292,9 @@ def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, l
     archive = archive_for(java, jars)
     scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-"))
     connection = scratch / f"connection-{secrets.token_hex(4)}"
+    # With a home of Spark (`session.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
+    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    own = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     # The log file also takes what the JVM and the Python workers write to stderr.
     with open(scratch / "spark.log", "ab") as log:
         process = subprocess.Popen(
@@ -309,7 +302,7 @@ def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, l
             stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, however this process dies
             stdout=log,
             stderr=log,
-            env=_gateway_environment(environment, connection),
+            env={**inherited, **environment, **own},
             start_new_session=True,  # Ctrl-C on the terminal is ours to handle
         )
     return Jvm(process, scratch, java, archive, jars, connection)
@@ -371,13 +364,6 @@ def _command(
         *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
-
-
-def _gateway_environment(chosen: Mapping[str, str], connection: Path) -> dict[str, str]:
-    # With a home of Spark (`session.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
-    inherited = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    own = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
-    return {**inherited, **chosen, **own}
 
 
 _running: Jvm | None = None

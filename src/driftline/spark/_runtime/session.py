@@ -174,7 +174,9 @@ def _begin_jvm(target: str, given: dict[str, str]) -> Jvm:
 def _jvm_environment(target: str) -> dict[str, str]:
     environment = dict(TASK_ENVIRONMENT)
     if is_local(target) or is_loopback(target):
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
+        # Local workers get the driftline of this process, also when it runs from a source tree.
+        paths = [str(Path(driftline.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     if needs_home(target):
         environment["SPARK_HOME"] = str(spark_home())
     return environment
@@ -224,13 +226,6 @@ def _stop(session: SparkSession, target: str) -> None:
         forget_gateway()
         return
     session.stop()
-
-
-def _python_path_with_driftline() -> str:
-    """The PYTHONPATH of local workers: the driftline of this process, also when it runs from a source tree."""
-    source_root = str(Path(driftline.__file__).parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return f"{source_root}{os.pathsep}{inherited}" if inherited else source_root
 
 
 def _first_line(error: BaseException) -> str:
@@ -308,13 +303,11 @@ def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> di
         usual |= _NEAR
     if is_local(master):
         usual |= _LOCAL
-    return {**usual, **given, **SQL_SETTINGS, **({} if is_local(master) else _executor_settings(given))}
-
-
-def _executor_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a cluster's executors; the user's Java options come last and win."""
-    environment = {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
-    return {**environment, _EXECUTOR_OPTIONS: f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()}
+    settings = {**usual, **given, **SQL_SETTINGS}
+    if not is_local(master):  # executors of a cluster; the user's Java options come last and win
+        settings |= {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
+        settings[_EXECUTOR_OPTIONS] = f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()
+    return settings
 
 
 # Shipping driftline to the workers of a cluster, as a zip.
