@@ -15,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -52,7 +52,6 @@ _OF_WHOLE_SNAPSHOTS = frozenset(
     }
 )
 _SPLIT_BYTES = 8 << 20
-_NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +286,12 @@ def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, n
         source = open_source(given, workspace, options)
         if source.header("B") == shape.columns:
             return given
-        target = folder / f"{name}{'.jsonl' if source.typed else Path(_uncompressed(given)).suffix or '.csv'}"
         if source.typed:
+            target = folder / f"{name}.jsonl"
             _write_json(source, shape, workspace, target)
         else:
+            plain = re.sub(r"\.(gz|zstd?)$", "", given)
+            target = folder / f"{name}{Path(plain).suffix or '.csv'}"
             _write_csv(source, shape, options, target)
     return str(target)
 
@@ -321,28 +322,17 @@ def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Locat
 def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Location) -> None:
     """Cells of typed sources are JSON text already, so that no value passes through another type."""
     names = [json.dumps(name, ensure_ascii=False) for name in shape.columns]
-    with text_into(target, "utf-8") as out:
-        for cells in _typed_rows(source, shape, workspace):
-            out.write("{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, cells, strict=True)) + "}\n")
-
-
-def _typed_rows(source: Source, shape: Shape, workspace: Workspace) -> Iterator[tuple[str, ...]]:
     side = source.lay_out("B", _SPLIT_BYTES, workspace)
     assert side is not None, "only text has to be made sound first"
-    for split in side.splits:
-        table = split.read().table
-        assert table is not None, "typed rows are always sound"
-        columns = [
-            table.column(name).to_pylist() if name in table.column_names else [_NULL] * table.num_rows
-            for name in shape.columns
-        ]
-        yield from zip(*columns, strict=True)
-
-
-def _uncompressed(given: str) -> str:
-    for ending in (".gz", ".zst", ".zstd"):
-        given = given.removesuffix(ending)
-    return given
+    with text_into(target, "utf-8") as out:
+        for split in side.splits:
+            table = split.read().table
+            assert table is not None, "typed rows are always sound"
+            nulls = ["null"] * table.num_rows
+            there = table.column_names
+            columns = [table.column(name).to_pylist() if name in there else nulls for name in shape.columns]
+            for cells in zip(*columns, strict=True):
+                out.write("{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, cells, strict=True)) + "}\n")
 
 
 # What the stages of a table share.

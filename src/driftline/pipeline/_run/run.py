@@ -254,11 +254,10 @@ class PipelineRun:
     ) -> list[Stage]:
         left = []
         for stage in waiting:
-            if not all(other in self.runs for other in (*stage.needs, *stage.waits_for, *stage.after)):
-                left.append(stage)
-            elif (hindrance := self._hindrance(stage)) is not None:
+            is_ready = all(other in self.runs for other in (*stage.needs, *stage.waits_for, *stage.after))
+            if is_ready and (hindrance := self._hindrance(stage)) is not None:
                 self._note(stage, hindrance)
-            elif len(running) < self.engine.parallel:
+            elif is_ready and len(running) < self.engine.parallel:
                 running[pool.submit(self._one, stage)] = stage
             else:
                 left.append(stage)
@@ -270,11 +269,10 @@ class PipelineRun:
         results = {self.runs[need].result: need for need in needs}
         for result in ("cancelled", "failed", "blocked", "gated", "skipped"):
             if result in results:
-                become: Result = "blocked" if result == "failed" else result
-                if result == "skipped" and self.selection.takes(stage):
-                    words = f"needs {results[result]}, which is not selected and not fresh"
-                    return StageRun(stage.name, "blocked", problem=words)
-                return StageRun(stage.name, become, problem=f"needs {results[result]}")
+                is_wanted = result == "skipped" and self.selection.takes(stage)
+                become: Result = "blocked" if result == "failed" or is_wanted else result
+                words = ", which is not selected and not fresh" if is_wanted else ""
+                return StageRun(stage.name, become, problem=f"needs {results[result]}{words}")
         if not self.ignore_thresholds and self._gating.intersection(needs):
             return StageRun(stage.name, "gated", problem="a threshold was exceeded")
         return None
@@ -476,7 +474,11 @@ class Selection:
             return False
         if self.failed is not None and stage.name not in self.failed:
             return False
-        return self._is_in_range(stage.label)
+        here = label_order(stage.label)
+        if here is None:
+            return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
+        first, last = (label_order(text) if text else here for text in (self.first, self.last))
+        return first is not None and last is not None and first <= here <= last
 
     def check(self, stages: Sequence[Stage], *, full_refresh: bool) -> None:
         """Refuse a choice of nothing, and half a table where all of it is to be forgotten."""
@@ -496,18 +498,11 @@ class Selection:
                     code="invalid_option_combination",
                 )
 
-    def _is_in_range(self, label: str) -> bool:
-        if label_order(label) is None:
-            return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
-        here, first, last = (label_order(text or label) for text in (label, self.first, self.last))
-        return not (first is None or here is None or last is None) and first <= here <= last
 
-
-def failed_stages(last_run: dict[str, object] | None) -> frozenset[str]:
+def failed_stages(last_run: JsonObject | None) -> frozenset[str]:
     """The stages of the last run that were not done."""
-    stages = (last_run or {}).get("stages")
-    entries = stages if isinstance(stages, list) else []
-    return frozenset(entry["stage"] for entry in entries if entry["result"] in _NOT_DONE)
+    stages = (last_run or {}).get("stages", ())
+    return frozenset(stage["stage"] for stage in stages if stage["result"] in _NOT_DONE)
 
 
 # What a run would do, and why: for every stage run or keep, the reason, how much, how long (pipeline §3).
@@ -533,16 +528,12 @@ class PlannedStage:
 
 
 def dry_run(
-    pipeline: Pipeline,
-    selection: Selection | None = None,
-    *,
-    full_refresh: bool = False,
-    tracker: Tracker | None = None,
+    pipeline: Pipeline, selection: Selection | None = None, *, full_refresh: bool = False
 ) -> list[PlannedStage]:
     """The plan of a run that would start now; sources that changed are read, and nothing is written."""
     stages = stage_graph(pipeline)
     engine = RunEngine("auto", None, memory=pipeline.memory, parallel=pipeline.parallel)
-    run = PipelineRun(pipeline, stages, engine, tracker or no_progress(), selection or Selection(), full_refresh)
+    run = PipelineRun(pipeline, stages, engine, no_progress(), selection or Selection(), full_refresh)
     usual = _usual_seconds(run)
     return [_planned(run, stage, usual) for stage in stages]
 

@@ -404,8 +404,14 @@ def unread_bytes(
         if known is not None and known.mark == each.mark:
             continue
         unread = _look(each, known, scratch)
-        if in_order and unread.stop > unread.start:
-            _refuse_late(each.name, positions)
+        later = max(positions, default="")
+        if in_order and unread.stop > unread.start and later > each.name:
+            raise PipelineError(
+                f"{each.name} has new messages, but {later}, which comes after it, was read: files are read in the "
+                "order of their names. Declare partitioned = true if rows of one key are always in one partition, or "
+                "run once with --full-refresh",
+                code="late_changes",
+            )
         found.append(unread)
         if unread.rest:
             waits = "; files after it wait" if in_order and each is not files[-1] else ""
@@ -431,17 +437,6 @@ def _look(each: EventFile, known: ReadFile | None, scratch: Path) -> Unread:
         )
     stop = _end_of_messages(path, start, size)
     return Unread(each.name, path, start, stop, size - stop, each.mark)
-
-
-def _refuse_late(name: str, positions: ReadOffsets) -> None:
-    later = [other for other in positions if other > name]
-    if later:
-        raise PipelineError(
-            f"{name} has new messages, but {max(later)}, which comes after it, was read: files are read in the order "
-            "of their names. Declare partitioned = true if rows of one key are always in one partition, or run once "
-            "with --full-refresh",
-            code="late_changes",
-        )
 
 
 def _end_of_messages(path: Path, start: int, size: int) -> int:

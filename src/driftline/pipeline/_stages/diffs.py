@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from driftline.core import JsonObject, Location, ObjectPath, PartWriter, exact_loads, read_pieces, remove
+from driftline.core import Location, ObjectPath, PartWriter, exact_loads, read_pieces, remove
 from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow
@@ -28,7 +29,6 @@ SQL_TYPES = {
     "integer": "INTEGER",
     "decimal": "TEXT",
 }
-Event = JsonObject
 Kind = Literal["changeset", "patchset"]
 
 
@@ -93,12 +93,10 @@ def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Locatio
     """Both snapshots with the columns of the later one."""
     reading = plan.diff_options().reading("B")
     old, new = plan.shape(before), plan.shape(after)
-    if old is not None and new is not None:
-        return (
-            reshaped(before.given, reading, old.widened(new.columns), folder, "before"),
-            reshaped(after.given, reading, new, folder, "after"),
-        )
-    return before.given, after.given
+    if old is None or new is None:
+        return before.given, after.given
+    widened = reshaped(before.given, reading, old.widened(new.columns), folder, "before")
+    return widened, reshaped(after.given, reading, new, folder, "after")
 
 
 @contextmanager
@@ -157,18 +155,16 @@ def compare(
 # Changesets. As in all files of stages, packages are imported where they work: a run with nothing to do is quick.
 def changeset_stages(plan: TableStages) -> Iterator[Stage]:
     """Changesets and patchsets for each pair of snapshots."""
-    flow = plan.flow
-    targets: tuple[tuple[Kind, str | None], ...] = (("changeset", flow.changeset), ("patchset", flow.patchset))
-    for kind, path in targets:
-        for before, after in plan.pairs() if path else []:
-            assert path is not None
+    kinds: tuple[Kind, ...] = ("changeset", "patchset")
+    for kind in kinds:
+        for before, after in plan.pairs() if kind in plan.flow.files else []:
             diff = plan.name(after.label, "diff")
             yield Stage(
                 plan.name(after.label, kind),
                 partial(_changeset, plan, kind, diff),
                 needs=(diff,),
-                outputs={kind: plan.target(path, before, after)},
-                options={"columns": dict(flow.columns), "key": list(flow.key)},
+                outputs={kind: plan.target(plan.flow.files[kind], before, after)},
+                options={"columns": dict(plan.flow.columns), "key": list(plan.flow.key)},
             )
 
 
@@ -187,9 +183,10 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, 
     schema = json.loads(next(lines))
     types = sql_types(flow, schema["columns_b"])
     table = Table(flow.name, columns=list(types.items()), primary_key=list(flow.key))
-    counted = _Counted(schema, typed_events(map(exact_loads, lines), flow.columns, for_sqlite=True))
-    from_events(counted, table, format=kind).write_to(out)
-    return counted.number
+    numbers = count()
+    changes = zip(typed_events(map(exact_loads, lines), flow.columns, for_sqlite=True), numbers, strict=False)
+    from_events(chain([schema], (event for event, _ in changes)), table, format=kind).write_to(out)
+    return next(numbers)
 
 
 def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, context: StageContext) -> int:
@@ -215,18 +212,3 @@ def sql_types(flow: TableFlow, header: list[str]) -> Mapping[str, str]:
     """The declared type of every column, as SQLite calls it."""
     columns = [ColumnSchema(name, flow.columns.get(name, "string")) for name in header]
     return {column.name: SQL_TYPES[column.kind] for column in columns}
-
-
-class _Counted:
-    """A schema and the data events behind it on their way; the data events are counted."""
-
-    def __init__(self, schema: Event, events: Iterator[Event]) -> None:
-        self._schema = schema
-        self._events = events
-        self.number = 0
-
-    def __iter__(self) -> Iterator[Event]:
-        yield self._schema
-        for event in self._events:
-            self.number += 1
-            yield event

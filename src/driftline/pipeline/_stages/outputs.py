@@ -24,6 +24,7 @@ from driftline.core import (
     JsonObject,
     Location,
     ObjectPath,
+    Part,
     PartWriter,
     Tracker,
     copy_object,
@@ -197,7 +198,9 @@ def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
 def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
     try:
         if output.path.endswith("/"):
-            return _parts_checksum(place) == output.checksum and _are_there(place, thorough)
+            parts = read_manifest(place) or ()
+            is_same = _parts_checksum(place) == output.checksum
+            return is_same and all(_is_part(place / part.name, part, thorough) for part in parts)
         if isinstance(place, ObjectPath):
             found = place.version()
             return found is not None and f"etag:{found.etag}" == output.checksum
@@ -211,14 +214,9 @@ def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
     return checksum(place) == output.checksum
 
 
-def _are_there(folder: Location, thorough: bool) -> bool:
-    """Whether all parts that the manifest names are as it says; bytes are read on demand."""
-    for part in read_manifest(folder) or ():
-        file = folder / part.name
-        size = stat_object(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
-        if size != part.size or (thorough and checksum(file) != part.checksum):
-            return False
-    return True
+def _is_part(file: Location, part: Part, thorough: bool) -> bool:
+    """Whether a part is as the manifest says; bytes are read on demand."""
+    return size_of(file) == part.size and not (thorough and checksum(file) != part.checksum)
 
 
 def _move(temporary: Location, place: Location) -> None:

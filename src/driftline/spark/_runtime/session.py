@@ -99,10 +99,7 @@ _shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 @contextmanager
 def open_session(
-    master: str | None = None,
-    *,
-    app_name: str = "driftline",
-    config: Mapping[str, str] | None = None,
+    master: str | None = None, *, app_name: str = "driftline", config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """A Spark session for `master` (see `chosen_master`), with the user's settings and over them those in `config`."""
     existing = active_session()
