@@ -84,11 +84,6 @@ class TaskPlan:
         """For each split the number of its group, as an array."""
         return np.repeat(np.arange(len(self.groups)), [len(group) for group in self.groups])
 
-    @cached_property
-    def splits_of_a(self) -> int:
-        """How many splits side A has; those of B follow."""
-        return sum(one.side == "A" for one in self.splits)
-
 
 @dataclass(frozen=True, slots=True)
 class BucketFact:
@@ -213,6 +208,7 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
             yield block
         else:
             pending[block.target][block.side].append(block)
+    splits_of_a = sum(one.side == "A" for one in plan.splits)  # those of B follow
     for bucket in sorted(pending):
         sides = pending.pop(bucket)
         try:
@@ -225,7 +221,7 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
             continue
         yield _fact(BucketFact(found.stats, found.duplicate_a, found.duplicate_b), "", bucket)
         yield from _wanted_by_group(found.wanted_a, "A", 0, plan)
-        yield from _wanted_by_group(found.wanted_b, "B", plan.splits_of_a, plan)
+        yield from _wanted_by_group(found.wanted_b, "B", splits_of_a, plan)
 
 
 def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[kernels.RowHashes]:

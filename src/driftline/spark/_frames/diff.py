@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Window, functions as f, types as t
@@ -269,27 +269,23 @@ def pair_by_key(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
     policy = columns.options.duplicates
     if policy == "match":
         return _match_alike(a, b, columns)
-    if policy == "error":
-        sides = [rows.select(place_of(columns.keys), f.struct("*").alias(side)) for rows, side in ((a, "a"), (b, "b"))]
-    else:
-        sides = [_one_of_each_key(rows, side, columns) for rows, side in ((a, "a"), (b, "b"))]
-    return sides[0].join(sides[1], "place", "full_outer")
 
+    def keyed(rows: DataFrame, side: str) -> DataFrame:
+        if policy == "error":
+            return rows.select(place_of(columns.keys), _row(rows, side))
+        chosen = f.min_by if policy == "first" else f.max_by
+        placed = with_row_numbers(rows, "number").select(place_of(columns.keys), "number", _row(rows, side))
+        dropped = (f.count("*") - 1).alias(f"dropped_{side}")
+        return placed.groupBy("place").agg(chosen(side, "number").alias(side), dropped)
 
-def _one_of_each_key(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
-    chosen = f.min_by if columns.options.duplicates == "first" else f.max_by
-    placed = with_row_numbers(rows, "number").select(place_of(columns.keys), "number", _row(rows, side))
-    return placed.groupBy("place").agg(chosen(side, "number").alias(side), (f.count("*") - 1).alias(f"dropped_{side}"))
+    return keyed(a, "a").join(keyed(b, "b"), "place", "full_outer")
 
 
 def pair_by_position(a: DataFrame, b: DataFrame) -> DataFrame:
     """The first row with the first one, and so on."""
-    sides = [
-        with_row_numbers(rows, "place", dense=True).select(
-            (f.col("place") + _FIRST_ROW).alias("place"), _row(rows, side)
-        )
-        for rows, side in ((a, "a"), (b, "b"))
-    ]
+    place = (f.col("place") + _FIRST_ROW).alias("place")
+    numbered_a, numbered_b = (with_row_numbers(rows, "place", dense=True) for rows in (a, b))
+    sides = numbered_a.select(place, _row(a, "a")), numbered_b.select(place, _row(b, "b"))
     return sides[0].join(sides[1], "place", "full_outer")
 
 
@@ -363,17 +359,14 @@ def _match_function(tolerant: list[CellRule]) -> Callable[[Column, Column], Colu
     return arrow_function(_PAIRS, pairs)
 
 
-class _KeyedRow:
+class _KeyedRow(NamedTuple):
     """A row of one key, as `match_similar` takes it."""
 
-    __slots__ = ("at", "forms", "near", "number", "soft")
-
-    def __init__(self, at: int, row: dict[str, Any]) -> None:
-        self.at = at
-        self.number: int = row["number"]
-        self.forms: tuple[int, ...] = (row["equal"],)
-        self.near: int = row["near"]
-        self.soft: list[str] = row["soft"]
+    at: int
+    number: int
+    forms: tuple[int, ...]
+    near: int
+    soft: list[str]
 
 
 def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
@@ -383,7 +376,10 @@ def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: li
         forms = zip(tolerant, one.soft, other.soft, strict=True)
         return one.near == other.near and all(rule.equal(x, y) for rule, x, y in forms)
 
-    rows_a, rows_b = ([_KeyedRow(at, row) for at, row in enumerate(side)] for side in (a, b))
+    rows_a, rows_b = (
+        [_KeyedRow(at, row["number"], (row["equal"],), row["near"], row["soft"]) for at, row in enumerate(side)]
+        for side in (a, b)
+    )
     return [
         {"a": None if x is None else x.at, "b": None if y is None else y.at}
         for x, y in match_similar(rows_a, rows_b, near if tolerant else None)

@@ -40,16 +40,9 @@ if TYPE_CHECKING:
 Batches = Iterator[pa.RecordBatch]
 Moment = int | str | datetime
 
-_COMPARISON = pa.struct([("is_match", pa.bool_()), ("report", pa.string()), ("error", pa.string())])
-_INDEX_DIFF = pa.struct(
-    [
-        ("diff_id", pa.string()),
-        ("changed", pa.bool_()),
-        ("summary", pa.string()),
-        ("events", pa.list_(pa.string())),
-        ("error", pa.string()),
-    ]
-)
+_COMPARISON = "is_match boolean, report string, error string"
+_INDEX_DIFF = "diff_id string, changed boolean, summary string, events array<string>, error string"
+_ARROW_TYPES = {"string": pa.string(), "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}
 _SPARK_TYPES = {
     "string": "string",
     "number": "double",
@@ -94,8 +87,7 @@ def compare_payloads(
     compile_schema(schema, config, root)
     ship_to_tasks(frame.sparkSession)
     comparing = partial(_comparer, schema, dict(config or {}), root)
-    extended = f"{_ddl(frame)}, is_match boolean, report string, error string"
-    return frame.mapInArrow(partial(_with_results, comparing, _COMPARISON, old, new), extended)
+    return _extended(frame, comparing, _COMPARISON, old, new)
 
 
 def row_deltas(
@@ -157,9 +149,8 @@ def index_diffs(
     limits = {"max_events": max_events, "include_relations": include_relations, "detect_renames": detect_renames}
     DiffOptions.of(modes, **limits)  # type: ignore[arg-type]  # a mistake in them is raised now
     ship_to_tasks(frame.sparkSession)
-    extended = f"{_ddl(frame)}, diff_id string, changed boolean, summary string, events array<string>, error string"
     differ = partial(_index_diff, cache_root=cache_root, modes=tuple(modes), limits=limits)
-    return frame.mapInArrow(partial(_with_results, lambda: differ, _INDEX_DIFF, before, after), extended)
+    return _extended(frame, lambda: differ, _INDEX_DIFF, before, after)
 
 
 def check_same_columns(changes: DataFrameDiff, who: str) -> t.StructType:
@@ -180,17 +171,23 @@ def _check_whole(changes: DataFrameDiff) -> None:
         raise OptionError("whole rows are needed: diff without changed_columns_only", code="invalid_option_combination")
 
 
-def _with_results(
-    begin: Callable[[], Callable[[Any, Any], JsonObject]], kind: pa.StructType, one: str, other: str, batches: Batches
-) -> Batches:
-    """Task: the batches with the fields of what a function, begun here, makes of two of their columns."""
-    prepare_worker()
-    function = begin()
-    for batch in batches:
-        pairs = zip(batch.column(one).to_pylist(), batch.column(other).to_pylist(), strict=True)
-        found = pa.array([function(*pair) for pair in pairs], kind)
-        names = [*batch.schema.names, *(field.name for field in kind)]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *found.flatten()], names=names)
+def _extended(
+    frame: DataFrame, begin: Callable[[], Callable[[Any, Any], JsonObject]], added: str, one: str, other: str
+) -> DataFrame:
+    """The frame with the columns `added`: what a function, begun in each task, makes of two columns."""
+
+    def task(batches: Batches) -> Batches:
+        prepare_worker()
+        function = begin()
+        kind = pa.struct([(name, _ARROW_TYPES[of]) for name, of in map(str.split, added.split(", "))])
+        for batch in batches:
+            pairs = zip(batch.column(one).to_pylist(), batch.column(other).to_pylist(), strict=True)
+            found = pa.array([function(*pair) for pair in pairs], kind)
+            names = [*batch.schema.names, *(field.name for field in kind)]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *found.flatten()], names=names)
+
+    own = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in frame.dtypes)
+    return frame.mapInArrow(task, f"{own}, {added}")
 
 
 def _comparer(schema: Any, config: JsonObject, root: str | None) -> Callable[[Any, Any], JsonObject]:
@@ -271,10 +268,6 @@ def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
         {name: exact_loads(text) for name, text in zip(names, row, strict=True)} if there else None
         for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
     ]
-
-
-def _ddl(frame: DataFrame) -> str:
-    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in frame.dtypes)
 
 
 # The state of a table from row deltas: each task folds what it reads, sends the result by row id, and folds again.

@@ -284,8 +284,14 @@ class Jvm:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool) -> Jvm:
-    """Start a JVM for a PySpark driver, without waiting for it."""
+_running: Jvm | None = None
+
+
+def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool = False) -> Jvm:
+    """The one JVM of this process, started at the first use and ended at exit; it may still be starting."""
+    global _running
+    if _running is not None and _running.alive:
+        return _running
     remove_abandoned_scratch()
     java = find_java()
     jars = class_path(lean=lean)
@@ -305,7 +311,9 @@ def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, l
             env={**inherited, **environment, **own},
             start_new_session=True,  # Ctrl-C on the terminal is ours to handle
         )
-    return Jvm(process, scratch, java, archive, jars, connection)
+    _running = Jvm(process, scratch, java, archive, jars, connection)
+    atexit.register(end_running_jvm)
+    return _running
 
 
 def spark_home() -> Path:
@@ -364,18 +372,6 @@ def _command(
         *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
-
-
-_running: Jvm | None = None
-
-
-def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool = False) -> Jvm:
-    """The one JVM of this process, started at the first use and ended at exit; it may still be starting."""
-    global _running
-    if _running is None or not _running.alive:
-        _running = launch_jvm(settings, environment, lean=lean)
-        atexit.register(end_running_jvm)
-    return _running
 
 
 def end_running_jvm(*, keep_class_list: bool = True) -> None:
