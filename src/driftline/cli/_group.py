@@ -68,7 +68,6 @@ class Command(click.Command):
     """A command whose examples and notes are in `examples.txt`, under its path."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples and notes."""
         self.epilog = self.epilog or examples(ctx.command_path)
         super().format_epilog(ctx, formatter)
 
@@ -96,7 +95,6 @@ class GroupedCommand(Command):
         every(self)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by section."""
         left = {param.name: param for param in self.get_params(ctx) if isinstance(param, click.Option)}
         titled = [(title, [left.pop(name) for name in names if name in left]) for title, names in self.sections.items()]
         for title, params in [*titled, ("Other options", list(left.values()))]:
@@ -109,7 +107,6 @@ class GroupedCommand(Command):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples: some, or all."""
         self.epilog = examples(ctx.command_path + ("" if _ALL in ctx.meta else " (brief)"))
         super().format_epilog(ctx, formatter)
 
@@ -141,7 +138,6 @@ class LazyGroup(click.Group):
         self.lazy = lazy or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands in their declared order."""
         return [*self.lazy, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -164,7 +160,6 @@ class LazyGroup(click.Group):
                     formatter.write_dl(listed)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples and notes."""
         self.epilog = examples(ctx.command_path)
         super().format_epilog(ctx, formatter)
 

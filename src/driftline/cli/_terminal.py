@@ -92,7 +92,6 @@ class _AnswerStream:
         return written
 
     def writelines(self, lines: Any) -> None:
-        """Write several texts or byte strings."""
         for line in lines:
             self.write(line)
 
@@ -180,7 +179,6 @@ def size_text(count: int) -> str:
 
 
 def rate_text(record: Progress) -> str:
-    """How fast the work goes."""
     if record.rate is None:
         return ""
     if record.unit == "bytes":
@@ -189,7 +187,6 @@ def rate_text(record: Progress) -> str:
 
 
 def eta_text(record: Progress) -> str:
-    """How long it will still take."""
     if record.finished:
         return "done"
     if record.eta is None:

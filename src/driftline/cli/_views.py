@@ -67,7 +67,6 @@ def show_applied(applied: Applied) -> None:
 
 # The lake and the gateway: text and tables on a terminal, the same as data in a pipe.
 def on_terminal() -> bool:
-    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -128,7 +127,6 @@ def show_tables(found: Iterable[TableStatus]) -> None:
 
 
 def show_log(entries: Iterable[LogEntry]) -> None:
-    """The commits of a table."""
     from driftline.lake import timestamp_text
 
     table = plain_table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
@@ -346,7 +344,6 @@ def _line(run: StageRun) -> str:
 
 
 def show_run(record: RunRecord) -> None:
-    """The summary of a finished run."""
     print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
     show_table(record.to_dict()["stages"], folded=True)
 

@@ -248,7 +248,7 @@ class UnbufferedWriter(io.BufferedWriter):
 
 
 def sync_directory(path: StrPath) -> None:
-    """Make a rename in this directory durable."""
+    """Make a rename in this directory durable, or the content of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

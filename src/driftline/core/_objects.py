@@ -13,6 +13,7 @@ PosixPath('out/orders.jsonl')
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import time
@@ -51,10 +52,7 @@ class ObjectVersion:
         """A range of this version, by one request."""
         if start >= end:
             return b""
-        import obstore
-
-        store, key = located(self.url)
-        with explained(self.url):
+        with _at(self.url) as (obstore, store, key):
             found = obstore.get(store, key, options={"range": (start, end), "if_match": self.etag})
             return bytes(found.bytes())
 
@@ -66,32 +64,24 @@ def is_url(text: str) -> bool:
 
 def stat_object(url: str) -> ObjectVersion:
     """The object as it is now."""
-    import obstore
-
-    store, key = located(url)
-    with explained(url):
-        about = obstore.head(store, key)
-    return ObjectVersion(url, about["size"], about["e_tag"] or about["last_modified"].isoformat())
+    with _at(url) as (obstore, store, key):
+        return _version(url, obstore.head(store, key))
 
 
 def read_object(url: str) -> tuple[bytes, ObjectVersion]:
     """All bytes of a small object, and their version."""
-    import obstore
-
-    store, key = located(url)
-    with explained(url):
+    with _at(url) as (obstore, store, key):
         found = obstore.get(store, key)
-        data = bytes(found.bytes())
-    about = found.meta
-    return data, ObjectVersion(url, len(data), about["e_tag"] or about["last_modified"].isoformat())
+        return bytes(found.bytes()), _version(url, found.meta)
+
+
+def _version(url: str, about: Any) -> ObjectVersion:
+    return ObjectVersion(url, about["size"], about["e_tag"] or about["last_modified"].isoformat())
 
 
 def put(url: str, data: bytes) -> None:
     """Write an object, whether it exists or not."""
-    import obstore
-
-    store, key = located(url)
-    with explained(url):
+    with _at(url) as (obstore, store, key):
         obstore.put(store, key, data, use_multipart=False)
 
 
@@ -110,15 +100,12 @@ def replace(version: ObjectVersion, data: bytes) -> ObjectVersion | None:
 
 def copy_object(source: str, target: str) -> None:
     """Copy an object, inside the store where that is possible."""
-    import obstore
-
-    store, key = located(source)
     other, name = located(target)
     found = stat_object(source)
-    if store is other and found.size < _MOST_COPIED_BYTES:
-        with explained(source):
+    with _at(source) as (obstore, store, key):
+        if store is other and found.size < _MOST_COPIED_BYTES:
             obstore.copy(store, key, name)
-        return
+            return
     with found.open() as stream, uploading(target) as out:
         while data := stream.read(_PART_BYTES):
             out.write(data)
@@ -126,14 +113,8 @@ def copy_object(source: str, target: str) -> None:
 
 def delete_object(url: str) -> None:
     """Remove an object if it exists."""
-    import obstore
-
-    store, key = located(url)
-    with explained(url):
-        try:
-            obstore.delete(store, key)
-        except FileNotFoundError:
-            return
+    with _at(url) as (obstore, store, key), contextlib.suppress(FileNotFoundError):
+        obstore.delete(store, key)
 
 
 def delete_below(folder: str) -> None:
@@ -166,11 +147,8 @@ def sizes_below(folder: str) -> dict[str, int]:
 
 
 def _listed(folder: str) -> list[tuple[str, Any]]:
-    import obstore
-
-    store, prefix = located(folder)
-    root = folder[: len(folder) - len(prefix)]
-    with explained(folder):
+    with _at(folder) as (obstore, store, prefix):
+        root = folder[: len(folder) - len(prefix)]
         batches = list(obstore.list(store, prefix.rstrip("/") or None))
         if not folder.endswith("/"):
             return [(folder, obstore.head(store, prefix))]
@@ -181,20 +159,15 @@ class Upload(io.RawIOBase):
     """A multipart upload: the object becomes visible with `commit`; without it the upload is aborted."""
 
     def __init__(self, url: str) -> None:
-        import obstore
-
         self.url = url
         self.size = 0
-        store, key = located(url)
-        with explained(url):
+        with _at(url) as (obstore, store, key):
             self._writer: Any = obstore.open_writer(store, key, buffer_size=_PART_BYTES, max_concurrency=2)
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def write(self, data: Any, /) -> int:
-        """Write every byte."""
         view = memoryview(data).cast("B")
         with explained(self.url):
             for start in range(0, len(view), _PART_BYTES):
@@ -203,7 +176,6 @@ class Upload(io.RawIOBase):
         return len(view)
 
     def commit(self) -> None:
-        """Make the object visible."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with explained(self.url):
@@ -211,7 +183,6 @@ class Upload(io.RawIOBase):
         super().close()
 
     def discard(self) -> None:
-        """Abort the upload."""
         writer, self._writer = self._writer, None
         if writer is not None:
             stop = InputError("the upload was given up")
@@ -263,11 +234,9 @@ def _store(root: str, process: int) -> Any:
 
 
 def _conditional_put(url: str, data: bytes, mode: Any) -> ObjectVersion | None:
-    import obstore
     from obstore import exceptions
 
-    store, key = located(url)
-    with explained(url):
+    with _at(url) as (obstore, store, key):
         for pause in (*_PAUSES, None):
             try:
                 done = obstore.put(store, key, data, mode=mode)
@@ -316,6 +285,15 @@ class _Ranges(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+@contextmanager
+def _at(url: str) -> Iterator[tuple[Any, Any, str]]:
+    """The library, the store and the key of an object; what goes wrong is explained."""
+    import obstore
+
+    with explained(url):
+        yield obstore, *located(url)
 
 
 @contextmanager

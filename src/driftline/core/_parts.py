@@ -20,7 +20,7 @@ from pathlib import Path
 import xxhash
 
 from driftline.core import _objects as objects
-from driftline.core._files import AnyPath, atomic_write, io_errors, open_to_read, write_atomically
+from driftline.core._files import AnyPath, atomic_write, io_errors, open_to_read, sync_directory, write_atomically
 from driftline.core._objects import Location, ObjectPath, location
 from driftline.errors import InputError, NotFoundError, StorageError
 
@@ -118,18 +118,10 @@ def _put_manifest(folder: Location, data: bytes, known: Version, names: Iterable
     if manifest_version(folder) != known:
         return False
     for name in names:
-        _sync(folder / name)
+        with io_errors(folder / name):
+            sync_directory(folder / name)
     write_atomically(folder / MANIFEST, data)
     return True
-
-
-def _sync(path: Path) -> None:
-    with io_errors(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sweep(folder: Location, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:

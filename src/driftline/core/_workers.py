@@ -32,7 +32,6 @@ def _main_program_hidden() -> Iterator[None]:
 
 class _Worker(SpawnProcess):
     def start(self) -> None:
-        """Start without the main program."""
         with _main_program_hidden():
             super().start()
 

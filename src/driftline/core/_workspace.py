@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
 from driftline.core._files import io_errors
 
@@ -29,13 +29,6 @@ _OWNER = ".owner"  # locked for as long as the folder is in use
 _GRACE_SECONDS = 60  # a folder without a lock may be about to get one
 
 
-class Closeable(Protocol):
-    """A resource that must be closed."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
 class Workspace:
     """A temporary folder, created at the first use and removed at the end, also after an error."""
 
@@ -44,7 +37,7 @@ class Workspace:
         self._folder: Path | None = None
         self._made = 0
         self._lock: int | None = None
-        self._open: list[Closeable] = []
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Workspace:
         return self
@@ -75,14 +68,13 @@ class Workspace:
         self._made += 1
         return self.folder / f"{self._made:05d}-{name}"
 
-    def keep_open(self, thing: Closeable) -> None:
+    def keep_open(self, thing: Any) -> None:
         """Close `thing` together with the workspace."""
-        self._open.append(thing)
+        self._open.callback(thing.close)
 
     def close(self) -> None:
         """Close the resources, and remove the folder."""
-        while self._open:
-            self._open.pop().close()
+        self._open.close()
         if self._folder is not None:
             import shutil
 

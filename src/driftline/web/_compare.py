@@ -59,7 +59,6 @@ _DEEPEST = 6
 
 # Responses as ASGI messages.
 async def send_bytes(send: Send, status: int, body: bytes, media_type: bytes, headers: Headers | None = None) -> None:
-    """Send a whole body."""
     head = [(b"content-type", media_type), (b"content-length", str(len(body)).encode()), *(headers or [])]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
@@ -255,7 +254,6 @@ class CompareService:
         self.paths = frozenset([*self._routes, *self._read])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         scope["route_name"] = "compare"
         path, method = scope["path"], "GET" if scope["path"] in self._read else "POST"
         try:
@@ -376,7 +374,6 @@ def openapi_page(*documents: dict[str, Any]) -> bytes:
 
 
 def server_page(gateway: str | None) -> bytes:
-    """The first page of a server."""
     return _page("server.html", here="start", version=__version__, gateway=gateway, old=_OLD, new=_NEW, rules=_RULES)
 
 

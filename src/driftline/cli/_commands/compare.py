@@ -16,35 +16,20 @@ if TYPE_CHECKING:
     from driftline.payloads import Masker, PathRule, Report
 
 
-def flags_of(
-    ignore: tuple[str, ...],
-    unordered: tuple[str, ...],
-    keys: tuple[str, ...],
-    tolerances: tuple[str, ...],
-    allow_new: tuple[str, ...],
-    old_select: str | None,
-    new_select: str | None,
-) -> tuple[PathRule, ...]:
+def flags_of(old_select: str | None, new_select: str | None, **given: tuple[str, ...]) -> tuple[PathRule, ...]:
     """The rules of paths that a call gave; a text that is no path is refused at once."""
-    from driftline.payloads import (
-        allow_new_flag,
-        ignore_flag,
-        key_flag,
-        select_flags,
-        start_state,
-        tolerance_flag,
-        unordered_flag,
-    )
+    from driftline import payloads
 
-    flags = (
-        *map(ignore_flag, ignore),
-        *map(unordered_flag, unordered),
-        *map(key_flag, keys),
-        *map(tolerance_flag, tolerances),
-        *map(allow_new_flag, allow_new),
-        *select_flags(old_select, new_select),
-    )
-    start_state((), flags)
+    made = {
+        "ignore": payloads.ignore_flag,
+        "unordered": payloads.unordered_flag,
+        "keys": payloads.key_flag,
+        "tolerances": payloads.tolerance_flag,
+        "allow_new": payloads.allow_new_flag,
+    }
+    flags = tuple(make(text) for name, make in made.items() for text in given[name])
+    flags += payloads.select_flags(old_select, new_select)
+    payloads.start_state((), flags)
     return flags
 
 
@@ -98,17 +83,20 @@ def compare(
     plan = compile_schema(source, read_config(config, schema_timeout), root, flags=flags_of(**flags))
     if masker is not None:
         masker.with_aliases(plan.renames)
+    stopped: PayloadError | None = None
     try:
         report = plan.compare(_read(old), _read(new))
     except PayloadError as error:
-        partial = error.context.get("partial_result")
-        if partial is not None:
-            if masker is not None:
-                error.context["partial_result"] = masker.report(Report.of(partial)).to_dict()
-            _write(_rendered_error(error, format_name, name, output), output, *inputs)
-        raise
+        if error.context.get("partial_result") is None:
+            raise
+        stopped, report = error, Report.of(error.context["partial_result"])
     shown = masker.report(report) if masker is not None else report
-    _write(_rendered(shown, format_name, name, output), output, *inputs)
+    if stopped is not None and masker is not None:
+        stopped.context["partial_result"] = shown.to_dict()
+    with open_output(output, inputs) as out:
+        write_all(out, _rendered(shown, format_name, name, output, stopped))
+    if stopped is not None:
+        raise stopped
     return report.exit_code
 
 
@@ -139,32 +127,12 @@ def _shown(path: str) -> str:
     return "stdin" if path == "-" else Path(path).name
 
 
-def _rendered(report: Report, format_name: str, name: str, output: str | None) -> bytes:
-    if format_name == "junit":
-        from driftline.payloads import junit_xml
+def _rendered(report: Report, format_name: str, name: str, output: str | None, error: PayloadError | None) -> bytes:
+    """The report; of a comparison that was cut short, as JSON its error response with what was found until then."""
+    from driftline.payloads import error_response, indented, junit_xml, to_json_bytes
 
-        return junit_xml(report, name)
+    if format_name == "junit":
+        return junit_xml(report, name, error)
     if format_name == "text":
         return report.to_text(is_terminal=output is None and sys.stdout.isatty())
-    from driftline.payloads import indented
-
-    return indented(report.to_json()) + b"\n"
-
-
-def _rendered_error(error: PayloadError, format_name: str, name: str, output: str | None) -> bytes:
-    """A comparison that was cut short: its error response, with what was found until then."""
-    from driftline.payloads import Report, error_response, indented, to_json_bytes
-
-    found = Report.of(error.context["partial_result"])
-    if format_name == "junit":
-        from driftline.payloads import junit_xml
-
-        return junit_xml(found, name, error)
-    if format_name == "text":
-        return found.to_text(is_terminal=output is None and sys.stdout.isatty())
-    return indented(to_json_bytes(error_response(error))) + b"\n"
-
-
-def _write(data: bytes, output: str | None, *inputs: str) -> None:
-    with open_output(output, inputs) as out:
-        write_all(out, data)
+    return indented(report.to_json() if error is None else to_json_bytes(error_response(error))) + b"\n"

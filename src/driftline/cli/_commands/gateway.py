@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     """
     client = _client(**options)
     accepted = applied = server_hlc = 0
-    for group in _batches(_read_deltas(deltas), batch):
+    found = _read_deltas(deltas)
+    while group := list(islice(found, batch)):
         answer = client.push(group)
         accepted += answer["accepted"]
         applied += len(answer["deltas"])
@@ -131,17 +133,6 @@ def _read_deltas(lines: IO[bytes]) -> Iterator[RowDelta]:
             yield delta
 
 
-def _batches(deltas: Iterator[RowDelta], size: int) -> Iterator[list[RowDelta]]:
-    group: list[RowDelta] = []
-    for delta in deltas:
-        group.append(delta)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
 @gateway.group(short_help="Make tokens for a gateway and change its secrets.")
 def token() -> None:
     """Make tokens for a sync gateway and change its secrets."""
@@ -171,7 +162,8 @@ def create(
     now = int(time.time())
     content = {**_claims(claims), "sub": sub, "gw": gateway, "role": role, "iat": now, "exp": now + _ttl_seconds(ttl)}
     if private_key is not None:
-        click.echo(sign(content, _read(private_key), algorithm=alg, key_id=kid))
+        with io_errors(private_key):
+            click.echo(sign(content, private_key.read_text("utf-8"), algorithm=alg, key_id=kid))
     else:
         click.echo(sign(content, signing_secret(secret_file)))
 
@@ -208,8 +200,3 @@ def _ttl_seconds(text: str) -> int:
     if match is None:
         raise OptionError(f"--ttl {text!r} is not a time like 30s, 15m, 12h or 7d")
     return int(match.group(1)) * _SECONDS[match.group(2)]
-
-
-def _read(path: Path) -> str:
-    with io_errors(path):
-        return path.read_text("utf-8")

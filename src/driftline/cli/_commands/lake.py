@@ -30,7 +30,7 @@ from driftline.core import io_errors, open_output, standard_output
 from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
-    from driftline.lake import Engine, FlushResult, Lake, Scheduler, TableStatus
+    from driftline.lake import Engine, FlushResult, HistoryEntry, Lake, LogEntry, Scheduler, TableStatus
 
 
 @click.group(cls=LazyGroup)
@@ -180,8 +180,6 @@ def extract(
     master: str | None,
 ) -> int:
     """Append the deltas that lead from snapshot A of a table to snapshot B."""
-    from contextlib import ExitStack
-
     from driftline.lake import extract_snapshots, parse_timestamp
     from driftline.sources import input_size
 
@@ -322,12 +320,16 @@ def tables(format_name: str, location: str) -> int:
     from driftline.lake import status_of
 
     lake = open_lake(location)
-    found = (status_of(lake, name) for name in lake.tables())
+    return _list((status_of(lake, name) for name in lake.tables()), format_name, show_tables, _status_line)
+
+
+def _list(found: Iterable[Any], format_name: str, show: Function, line: Callable[[Any], str]) -> int:
+    """List records: as a table on a terminal, else a line each, or a JSON object."""
     if on_terminal() and format_name == "text":
-        show_tables(found)
+        show(found)
         return SAME
-    for status in found:
-        click.echo(json.dumps(status.to_dict(), ensure_ascii=False) if format_name == "json" else _status_line(status))
+    for each in found:
+        click.echo(json.dumps(each.to_dict(), ensure_ascii=False) if format_name == "json" else line(each))
     return SAME
 
 
@@ -348,27 +350,24 @@ def _status_line(status: TableStatus) -> str:
 @declared("lake option")
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
-    from driftline.lake import lake_log, timestamp_text
+    from driftline.lake import lake_log
 
-    entries = lake_log(open_lake(location), table)
-    if on_terminal() and format_name == "text":
-        show_log(entries)
-        return SAME
-    for entry in entries:
-        if format_name == "json":
-            click.echo(json.dumps(entry.to_dict()))
-            continue
-        words = [f"{entry.part}@{entry.version}", entry.operation]
-        if entry.deltas is not None:
-            words.append(f"{entry.deltas} deltas")
-        if entry.gateway is not None:
-            words.append(f"from {entry.gateway}")
-        if entry.min_hlc is not None and entry.max_hlc is not None:
-            words.append(f"{timestamp_text(entry.min_hlc)} to {timestamp_text(entry.max_hlc)}")
-        if entry.part != "deltas":
-            words.append(f"+{entry.files_added} -{entry.files_removed} files")
-        click.echo("  ".join(words))
-    return SAME
+    return _list(lake_log(open_lake(location), table), format_name, show_log, _commit_line)
+
+
+def _commit_line(entry: LogEntry) -> str:
+    from driftline.lake import timestamp_text
+
+    words = [f"{entry.part}@{entry.version}", entry.operation]
+    if entry.deltas is not None:
+        words.append(f"{entry.deltas} deltas")
+    if entry.gateway is not None:
+        words.append(f"from {entry.gateway}")
+    if entry.min_hlc is not None and entry.max_hlc is not None:
+        words.append(f"{timestamp_text(entry.min_hlc)} to {timestamp_text(entry.max_hlc)}")
+    if entry.part != "deltas":
+        words.append(f"+{entry.files_added} -{entry.files_removed} files")
+    return "  ".join(words)
 
 
 @lake.command(short_help="List every delta of a row and what it won.")
@@ -377,23 +376,20 @@ def log(table: str, format_name: str, location: str) -> int:
 @declared("lake option")
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
-    from driftline.lake import row_history, timestamp_text
+    from driftline.lake import row_history
 
-    entries = row_history(open_lake(location), table, row_id)
-    if on_terminal() and format_name == "text":
-        show_row_history(entries)
-        return SAME
-    for entry in entries:
-        if format_name == "json":
-            click.echo(json.dumps(entry.to_dict(), ensure_ascii=False))
-            continue
-        delta = entry.delta
-        values = ", ".join(
-            f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
-            for each in delta.columns
-        )
-        click.echo(f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
-    return SAME
+    return _list(row_history(open_lake(location), table, row_id), format_name, show_row_history, _delta_line)
+
+
+def _delta_line(entry: HistoryEntry) -> str:
+    from driftline.lake import timestamp_text
+
+    delta = entry.delta
+    values = ", ".join(
+        f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
+        for each in delta.columns
+    )
+    return f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip()
 
 
 def _tell_waiting(folds: Folds, table: str) -> None:

@@ -383,6 +383,9 @@ def _write_file(
     settings: dict[str, Any],
     heading: Callable[[Stats], Title],
 ) -> Stats:
+    import tempfile
+
+    from driftline.tables import report_settings
 
     run = find_engine(engine)
     with open_output(output, (job.a, job.b)) as file, packed(file, output) as out:
@@ -392,35 +395,18 @@ def _write_file(
             from driftline.spark import diff_to_changeset
 
             return diff_to_changeset(run, job, out, format_name, **settings)
-        return _run_and_format(run, job, out, format_name, limit, settings or settings_for(output), heading)
-
-
-def _run_and_format(
-    run: Any,
-    job: TableDiffJob,
-    out: BinaryIO,
-    format_name: str,
-    limit: int | None,
-    settings: dict[str, Any],
-    heading: Callable[[Stats], Title],
-) -> Stats:
-    import tempfile
-
-    from driftline.tables import report_settings
-
-    if format_name in _FOR_PEOPLE:
-        job = replace(job, profile=True)
-    if format_name in FIRST and limit is None and not job.options.changed_columns_only:
-        first = FirstEvents(FIRST[format_name])
-        stats: Stats = run(job, first.write)
-        write_events(first.lines(), out, format_name, **report_settings(job.options, stats, heading(stats)))
-        return stats
-    with tempfile.TemporaryFile() as stream:
-        stats = run(job, stream.write)
-        stream.seek(0)
-        if "table" not in settings:
-            settings = {**settings, **report_settings(job.options, stats, heading(stats))}
-        write_events(stream, out, format_name, limit=limit, **settings)
+        job = replace(job, profile=True) if format_name in _FOR_PEOPLE else job
+        if format_name in FIRST and limit is None and not job.options.changed_columns_only:
+            first = FirstEvents(FIRST[format_name])
+            stats = run(job, first.write)
+            write_events(first.lines(), out, format_name, **report_settings(job.options, stats, heading(stats)))
+            return stats
+        with tempfile.TemporaryFile() as stream:
+            stats = run(job, stream.write)
+            stream.seek(0)
+            if not settings:
+                settings = {**settings_for(output), **report_settings(job.options, stats, heading(stats))}
+            write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 
 

@@ -205,7 +205,6 @@ def write_json(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> Non
 
 
 def write_jsonl(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
-    """One event a line."""
     out.writelines(lines)
 
 
@@ -311,7 +310,6 @@ class Seen:
 
     @property
     def key(self) -> list[str]:
-        """The key columns of the events."""
         return next((list(row["key"]) for row in self.rows if "key" in row), [])
 
 
@@ -324,7 +322,6 @@ class TextWriter:
         self._held = 0
 
     def write(self, text: str) -> int:
-        """Add text."""
         self._parts.append(text)
         self._held += len(text)
         if self._held > _BLOCK_CHARACTERS:

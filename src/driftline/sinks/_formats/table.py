@@ -60,7 +60,6 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
-    """Write one Parquet file."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines, 0):
             writer.write_table(table)

@@ -38,8 +38,6 @@ class Pages:
         self._handlers: list[tuple[str, str, Handler]] = []
 
     def __call__(self, path: str, method: str = "GET") -> Callable[[Handler], Handler]:
-        """Add a handler."""
-
         def add(handle: Handler) -> Handler:
             self._handlers.append((path, method, handle))
             return handle
@@ -47,7 +45,6 @@ class Pages:
         return add
 
     def routes(self, console: object) -> list[Route]:
-        """The routes for a console."""
         return [
             Route(path, self._endpoint(console, method, handle), methods=[method])
             for path, method, handle in self._handlers
@@ -88,7 +85,6 @@ async def checked_form(request: Request) -> Form:
 
 
 def page(request: Request, template: str, status: int = 200, /, **shown: Any) -> Response:
-    """A template, filled in."""
     shown = {"section": request.scope.get("section"), **shown}
     return HTMLResponse(render(template, form_token=request.scope.get("form_token", ""), **shown), status)
 
@@ -112,7 +108,6 @@ class View(SimpleNamespace):
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
         return page_count(self.total)
 
     @property
@@ -165,7 +160,6 @@ def render(template: str, **shown: object) -> str:
 
 
 def compile_templates() -> None:
-    """Make every template ready."""
     templates = _templates()
     for name in templates.list_templates():
         templates.get_template(name)
@@ -189,15 +183,12 @@ def byte_size(count: int) -> str:
 
 
 def timestamp(value: str) -> str:
-    """A time as a date and a time of day."""
     return datetime.fromisoformat(value).astimezone(UTC).strftime("%-d %b %Y %H:%M")
 
 
 def moment(value: float) -> str:
-    """Seconds since 1970 as a date and a time of day."""
     return datetime.fromtimestamp(value, UTC).strftime("%-d %b %Y %H:%M")
 
 
 def seconds(value: float) -> str:
-    """A duration, with as many digits as matter."""
     return f"{value:.1f} s" if value < 100 else f"{int(value // 60)} min {int(value % 60)} s"

@@ -77,7 +77,6 @@ class Review:
 
     @property
     def title(self) -> str:
-        """What was compared, in words."""
         return f"{self.repository} {self.before} → {self.after}"
 
 
@@ -113,7 +112,6 @@ class Reviews:
         return ["HEAD", "HEAD~1", *listed, *commits][:_MOST_REVISIONS]
 
     def start(self, name: str, before: str, after: str) -> Job:
-        """Begin to compare two revisions."""
         directory = self._repository(name)
         return self._jobs.start(
             f"{name} {before} → {after}", lambda job: self._run(job, Review(job.id, name, before, after), directory)
@@ -134,14 +132,12 @@ class Reviews:
         return f"/code/{job.id}"
 
     def get(self, review_id: str) -> Review:
-        """A diff by its id."""
         found = stored(self.stored, review_id, Review)
         if found is None:
             raise InputError("there is no such diff of code here", code="not_found")
         return found
 
     def sections(self, review: Review) -> list[Section]:
-        """What happened, file by file."""
         from driftline.codeindex import review_sections as sections
 
         with (self.stored / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:

@@ -46,7 +46,6 @@ class Selection:
 
     @property
     def chooses_all(self) -> bool:
-        """Whether nothing is left out."""
         return not (self.kind or self.column or self.words)
 
 
@@ -90,7 +89,6 @@ class EventFile:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether filters answer at once."""
         return self._indexed.is_set()
 
     @property
@@ -122,7 +120,6 @@ class EventFile:
         return _select(self, self.identity, selection)
 
     def read(self, numbers: Sequence[int] | NDArray[np.int64]) -> list[Event]:
-        """The events of those numbers."""
         return [self._event(number) for number in numbers]
 
     def _ready(self) -> _Index:

@@ -78,7 +78,6 @@ class Folder:
         return f"{path}{rest}"
 
     def table_size(self, name: str) -> int:
-        """How many bytes a table's files have."""
         path, _ = self._table_path(name)
         files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
         return sum(each.stat().st_size for each in files)
@@ -103,7 +102,6 @@ class Folder:
                 raise InputError(f"{name} leads out of this folder", code="not_found")
 
     def relative(self, path: Path) -> str:
-        """A path as it is shown: relative to the folder."""
         return path.relative_to(self.root).as_posix()
 
     def tables(self) -> list[FolderEntry]:

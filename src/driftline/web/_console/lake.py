@@ -67,7 +67,6 @@ class Lakes:
         self.proofs: dict[tuple[str, str], Verification] = {}
 
     def names(self) -> list[str]:
-        """Folders that look like lakes."""
         found = []
         for folder, inner, _ in os.walk(self.folder.root):
             depth = len(Path(folder).relative_to(self.folder.root).parts)

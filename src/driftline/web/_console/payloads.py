@@ -51,7 +51,6 @@ class Study:
 
     @property
     def title(self) -> str:
-        """What is compared, in words."""
         files = ", ".join(file for _, file in self.rules)
         return f"{self.pairs} under {files}" if files else self.pairs
 
@@ -97,7 +96,6 @@ class Studies:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def start(self, study: Study) -> Job:
-        """Begin a batch."""
         self._batch_job(study)  # what is wrong with the files is said at once
         return self._jobs.start(study.title, lambda job: self._run(job, study))
 
@@ -170,7 +168,6 @@ class Studies:
         return found
 
     def open(self, name: str) -> Batch:
-        """A batch by the name of its folder."""
         folder = self.folder.path_of(name)
         summary, places = _json(folder / "summary.json"), _json(folder / "aggregate.json")
         if not isinstance(summary, dict) or not isinstance(places, list):

@@ -41,7 +41,6 @@ class Pipelines:
         return [self._known(name) for name in names[:_MOST_PIPELINES]]
 
     def load(self, name: str) -> Pipeline:
-        """The declared pipeline."""
         from driftline.pipeline import load
 
         path = self.folder.path_of(name)

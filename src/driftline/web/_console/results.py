@@ -62,7 +62,6 @@ class Jobs:
         self._slots = threading.Semaphore(_MOST_RUNNING)
 
     def start(self, title: str, work: Work) -> Job:
-        """Begin in a thread of its own."""
         job = Job(f"{int(time.time()):x}{secrets.token_hex(6)}", title)
         with self._lock:
             self._jobs[job.id] = job
@@ -72,7 +71,6 @@ class Jobs:
         return job
 
     def get(self, job_id: str) -> Job:
-        """The job of that id."""
         try:
             return self._jobs[job_id]
         except KeyError:
@@ -106,7 +104,6 @@ class Jobs:
 
 # What a finished job leaves behind: a folder named by its id, with a record beside the output.
 def keep(folder: Path, record: Any, name: str = _RECORD) -> None:
-    """Write the record of a job."""
     data = json.dumps(asdict(record), ensure_ascii=False)
     write_atomically(folder / name, data.encode("utf-8", "surrogatepass"))
 
@@ -125,14 +122,12 @@ def stored(folder: Path, job_id: str, kind: type[Record]) -> Record | None:
 
 
 def newest(folder: Path, kind: type[Record], most: int = 20) -> list[Record]:
-    """The newest records, newest first."""
     names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
     found = (stored(folder, name, kind) for name in names)
     return list(islice((record for record in found if record is not None), most))  # others are half made, or not ours
 
 
 def time_now() -> str:
-    """The time of a record."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -147,12 +142,10 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What is compared, in words."""
         return f"{self.a} → {self.b}"
 
     @property
     def key(self) -> list[str]:
-        """The key columns, if any."""
         return list(self.options.get("key", []))
 
 
@@ -182,7 +175,6 @@ class Results:
     # --- running -----------------------------------------------------------------------------------------------------
 
     def start(self, comparison: Comparison) -> Job:
-        """Begin a comparison; its job."""
         for name in (comparison.a, comparison.b):
             self.folder.table_address(name)
         job = self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
@@ -210,14 +202,12 @@ class Results:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def get(self, result_id: str) -> Result:
-        """A result by its id."""
         found = stored(self.stored, result_id, Result)
         if found is None:
             raise InputError("there is no such result here", code="not_found")
         return found
 
     def events(self, result_id: str) -> EventFile:
-        """The events of a result."""
         self.get(result_id)
         return self.open(self.stored / result_id / "events.jsonl")
 

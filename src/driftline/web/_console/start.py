@@ -277,7 +277,6 @@ class Field:
 
     @property
     def control(self) -> str:
-        """Which control takes such a value."""
         if self.option.given == "flag":
             return "checkbox"
         if self.option.given == "text":
@@ -339,7 +338,6 @@ class Preview:
 
     @property
     def has_rules(self) -> bool:
-        """Whether there is anything to compare."""
         return self.plain is not self.ruled
 
 
@@ -351,7 +349,6 @@ class Previews:
         self._known: OrderedDict[str, Counts] = OrderedDict()
 
     def preview(self, comparison: Comparison, tracker: Tracker) -> Preview:
-        """Count with and without the rules."""
         plain = {name: value for name, value in comparison.options.items() if name not in RULES}
         ruled = self._counts(comparison, tracker)
         if plain == comparison.options:
