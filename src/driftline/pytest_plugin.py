@@ -36,27 +36,20 @@ def pytest_runtest_makereport(
     """Show the differences below the failure."""
     report = yield
     result = getattr(call.excinfo.value, "diff", None) if call.excinfo is not None else None
-    if result is not None and _is_ours(result):
-        report.sections.append((_SECTION, _as_text(result)))
+    if result is None:
+        return report
+    # Not imported before something failed: a test run without tables stays as quick as it was.
+    from driftline.sinks import write_events
+    from driftline.tables import TableDiff
+
+    if isinstance(result, TableDiff):
+        out = io.BytesIO()
+        write_events(result.lines(), out, "terminal", heading=result.heading(), hints=False)
+        report.sections.append((_SECTION, out.getvalue().decode()))
         folder = item.config.getoption("--driftline-reports")
         if folder:
             report.sections.append((f"{_SECTION}: report", str(_write_report(result, Path(folder), item.nodeid))))
     return report
-
-
-def _is_ours(result: object) -> bool:
-    # Not imported before something failed: a test run without tables stays as quick as it was.
-    from driftline.tables import TableDiff
-
-    return isinstance(result, TableDiff)
-
-
-def _as_text(result: TableDiff) -> str:
-    from driftline.sinks import write_events
-
-    out = io.BytesIO()
-    write_events(result.lines(), out, "terminal", heading=result.heading(), hints=False)
-    return out.getvalue().decode()
 
 
 def _write_report(result: TableDiff, folder: Path, name: str) -> Path:

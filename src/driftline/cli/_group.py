@@ -224,7 +224,7 @@ def offer_files() -> None:
 
 
 # The parameters of commands.
-def declared(command: str, *others: Function) -> Callable[[Function], Function]:
+def parameters(command: str, *others: Function) -> Callable[[Function], Function]:
     """Add the parameters that `options.json` lists for a command, each as click takes it.
 
     `@NAME` in a list stands for the list of that name, or for one of the decorators in `others`.
@@ -235,7 +235,7 @@ def declared(command: str, *others: Function) -> Callable[[Function], Function]:
         for entry in reversed(_options()[command]):
             if isinstance(entry, str):
                 name = entry.removeprefix("@")
-                function = (decorators.get(name) or declared(name))(function)
+                function = (decorators.get(name) or parameters(name))(function)
             else:
                 *names, about = entry
                 function = _parameter(*names, **about)(function)

@@ -99,7 +99,8 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
     if isinstance(error, click.Abort):
         return Cancelled("cancelled")
     if isinstance(error, click.UsageError):
-        return DriftlineError(_usage_message(error), code="usage")
+        hint = f" (see: {error.ctx.command_path} --help)" if error.ctx is not None else ""
+        return DriftlineError(error.format_message() + hint, code="usage")
     if isinstance(error, click.ClickException):
         return DriftlineError(error.format_message(), code="usage")
     if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)) is not None:
@@ -113,11 +114,6 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
     return DriftlineError(
         f"{type(error).__name__}: {error} (a fault of driftline; {_DEBUG_VARIABLE}=1 shows where)", code="internal"
     )
-
-
-def _usage_message(error: click.UsageError) -> str:
-    hint = f" (see: {error.ctx.command_path} --help)" if error.ctx is not None else ""
-    return error.format_message() + hint
 
 
 def _wanted_error_format(arguments: list[str]) -> str:

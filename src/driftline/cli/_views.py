@@ -242,7 +242,7 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
     from rich.padding import Padding
     from rich.text import Text
 
-    from driftline.payloads import spelled
+    from driftline.payloads import shown, spelled
 
     taken = {id(one) for one in chosen}
     for one in found:
@@ -253,7 +253,9 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
             console.print(Text(f"        {name}: {spelled(value)}", style="cyan"), soft_wrap=True)
         console.print(Padding(Text(f"explains {one.explained} of {one.differing} differing; {one.why}"), (0, 0, 0, 8)))
         for old, new in one.examples[:1]:
-            console.print(Padding(Text(f"for example {_shown(old)} → {_shown(new)}", style="dim"), (0, 0, 0, 8)))
+            console.print(
+                Padding(Text(f"for example {_short(shown(old))} → {_short(shown(new))}", style="dim"), (0, 0, 0, 8))
+            )
         if one.hides and id(one) not in taken:
             console.print(Padding(Text(f"would hide {one.hides}", style="yellow"), (0, 0, 0, 8)))
     if found:
@@ -261,12 +263,6 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
         console.print(Text(f"\nAn ID is a path and its rule, such as {found[0].id}: {hint}", style="dim"))
     else:
         console.print("The pairs do not differ: there is nothing to suggest.")
-
-
-def _shown(value: object) -> str:
-    from driftline.payloads import shown
-
-    return _short(shown(value))
 
 
 def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
@@ -460,14 +456,11 @@ def explain(declared: Pipeline, record: RunRecord) -> None:
 
 def _results(declared: Pipeline, record: RunRecord) -> str:
     """Where to look after a run that went well."""
-    places = {output.path.partition("/")[0] for stage in record.stages for output in _outputs(stage)}
+    made = [stage.record.outputs for stage in record.stages if stage.record is not None]
+    places = {output.path.partition("/")[0] for outputs in made for output in outputs}
     visible = sorted(places - {declared.state.partition("/")[0]})
     lake = [f"{declared.lake.path} (the lake)"] if declared.lake is not None else []
     return (
         f"results are in {', '.join([*visible, *lake])} beside {declared.file.name}; "
         f"this table again: driftline pipeline status {declared.file.name}"
     )
-
-
-def _outputs(stage: StageRun) -> Any:
-    return stage.record.outputs if stage.record is not None else ()

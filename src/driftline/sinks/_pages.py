@@ -193,7 +193,9 @@ def _cut_at_ends(before: str, after: str) -> tuple[list[str], list[str]]:
     start, end = _common_ends(before, after)
     if start + end < _LEAST_SHARED * max(len(before), len(after)):
         return [before], [after]
-    return _pieces(before, start, end), _pieces(after, start, end)
+    both = (_three_parts(text, start, end) for text in (before, after))
+    left, right = ([text for text, _ in parts] for parts in both)
+    return left, right
 
 
 def _common_ends(before: str, after: str) -> tuple[int, int]:
@@ -226,19 +228,7 @@ def _three_parts(text: str, start: int, end: int) -> list[Part]:
     return [part for part in parts if part[0]]
 
 
-def _pieces(text: str, start: int, end: int) -> list[str]:
-    return [part for part in (text[:start], text[start : len(text) - end], text[len(text) - end :]) if part]
-
-
 def _aligned(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], list[Part]]:
-    before: list[Part] = []
-    after: list[Part] = []
-    for kind, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        _append(before, "".join(left[i:j]), kind != "equal")
-        _append(after, "".join(right[k:m]), kind != "equal")
-    return before, after
-
-
-def _append(parts: list[Part], text: str, marked: bool) -> None:
-    if text:
-        parts.append((text, marked))
+    steps = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    before = [("".join(left[i:j]), kind != "equal") for kind, i, j, _, _ in steps if j > i]
+    return before, [("".join(right[k:m]), kind != "equal") for kind, _, _, k, m in steps if m > k]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -54,7 +54,10 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
     comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
     app = _compose(comparing, rest)
     origins = () if gateway is None else gateway.settings.cors_origins
-    return RequestMiddleware(_with_cors(app, origins) if origins else app, metrics)
+    if origins:
+        methods, allowed, exposed = ["GET", "POST", "DELETE"], _ALLOWED_HEADERS, _EXPOSED_HEADERS
+        app = CORSMiddleware(app, list(origins), methods, allow_headers=allowed, expose_headers=exposed)
+    return RequestMiddleware(app, metrics)
 
 
 def _compose(comparing: CompareService, rest: ASGIApp) -> ASGIApp:
@@ -76,16 +79,6 @@ def _guard(gateway: Gateway) -> Authorize | None:
             raise GatewayError("the token is not for this gateway", code="FORBIDDEN")
 
     return authorize
-
-
-def _with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    return CORSMiddleware(
-        app,
-        allow_origins=list(origins),
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=_ALLOWED_HEADERS,
-        expose_headers=_EXPOSED_HEADERS,
-    )
 
 
 class Front:

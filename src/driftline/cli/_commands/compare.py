@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, declared
+from driftline.cli._group import Command, parameters
 from driftline.core import io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
 
 
 @click.command(cls=Command)
-@declared("compare")
+@parameters("compare")
 def compare(
     old: str,
     new: str,

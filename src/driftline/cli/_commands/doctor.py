@@ -15,7 +15,7 @@ from typing import Literal
 
 import click
 
-from driftline.cli._group import Command, declared
+from driftline.cli._group import Command, parameters
 from driftline.cli._outcome import ERROR, SAME
 from driftline.core import EXTRA_OF
 from driftline.errors import DriftlineError
@@ -23,8 +23,7 @@ from driftline.version import __version__
 
 Verdict = Literal["ok", "warning", "error"]
 
-_LEAST_DISK_GB = 2.0
-_LEAST_MEMORY_GB = 2.0
+_LEAST_BYTES = 2e9  # of disk and of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Finding:
 
 
 @click.command(cls=Command)
-@declared("doctor")
+@parameters("doctor")
 def doctor(spark: bool, master: str | None) -> int:
     """Check this machine and say in words what is wrong and how to mend it.
 
@@ -86,21 +85,20 @@ def _checked(subject: str, look: Callable[[], Finding]) -> Finding:
 
 def _disk() -> Finding:
     place = tempfile.gettempdir()
-    free = shutil.disk_usage(place).free / 1e9
-    found = f"{free:.1f} GB free in {place}"
-    if free < _LEAST_DISK_GB:
-        return Finding("disk", found, "warning", "large inputs spill there: free some space or set TMPDIR elsewhere")
-    return Finding("disk", found)
+    advice = "large inputs spill there: free some space or set TMPDIR elsewhere"
+    return _room("disk", shutil.disk_usage(place).free, f"free in {place}", advice)
 
 
 def _memory() -> Finding:
     import psutil
 
-    free = psutil.virtual_memory().available / 1e9
-    found = f"{free:.1f} GB free, {os.cpu_count()} cores"
-    if free < _LEAST_MEMORY_GB:
-        return Finding("memory", found, "warning", "close other programs, or limit driftline with --memory")
-    return Finding("memory", found)
+    advice = "close other programs, or limit driftline with --memory"
+    return _room("memory", psutil.virtual_memory().available, f"free, {os.cpu_count()} cores", advice)
+
+
+def _room(subject: str, count: int, words: str, advice: str) -> Finding:
+    found = f"{count / 1e9:.1f} GB {words}"
+    return Finding(subject, found) if count >= _LEAST_BYTES else Finding(subject, found, "warning", advice)
 
 
 def _java() -> Finding:
@@ -117,14 +115,10 @@ def _spark(master: str | None) -> Finding:
     outcome = check_session(master)
     seconds = time.monotonic() - started
     found = f"{outcome.version} on {chosen_master(master)}: session and a job in {seconds:.1f} s"
-    if outcome.worker_python != _python_minor():
+    if outcome.worker_python != f"{sys.version_info.major}.{sys.version_info.minor}":
         advice = "give the workers the same Python minor version (PYSPARK_PYTHON, or an archived environment)"
         return Finding("spark", f"{found}; workers run Python {outcome.worker_python}", "error", advice)
     return Finding("spark", found)
-
-
-def _python_minor() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _show(finding: Finding) -> None:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import LazyGroup, declared
+from driftline.cli._group import LazyGroup, parameters
 from driftline.cli._views import counted, tell
 from driftline.core import io_errors, open_output, write_atomically
 from driftline.errors import DeltaError, GatewayError, OptionError
@@ -32,7 +32,7 @@ def gateway() -> None:
 
 
 @gateway.command(short_help="Send row deltas to a gateway.")
-@declared("gateway push")
+@parameters("gateway push")
 def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     """Send row deltas (JSON lines, `-` for stdin) to a gateway.
 
@@ -51,8 +51,8 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 
 
 @gateway.command(short_help="Fetch row deltas from a gateway.")
-@declared("gateway options")
-@declared("gateway pull")
+@parameters("gateway options")
+@parameters("gateway pull")
 def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     """Fetch row deltas from a gateway as JSON lines, in order of arrival.
 
@@ -139,7 +139,7 @@ def token() -> None:
 
 
 @token.command()
-@declared("gateway token create")
+@parameters("gateway token create")
 def create(
     sub: str,
     gateway: str,
@@ -169,7 +169,7 @@ def create(
 
 
 @token.command()
-@declared("gateway token rotate")
+@parameters("gateway token rotate")
 def rotate(secret_file: Path, keep: int) -> None:
     """Put a new secret first in the file (made if missing).
 

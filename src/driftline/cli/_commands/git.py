@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from driftline.cli._commands.tables import read_rules
-from driftline.cli._group import LazyGroup, declared
+from driftline.cli._group import LazyGroup, parameters
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.core import io_errors, is_sqlite_file, standard_output, write_all, write_atomically
 from driftline.errors import DriftlineError, OptionError
@@ -27,7 +27,7 @@ def git() -> None:
 
 
 @git.command()
-@declared("git diff")
+@parameters("git diff")
 def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
     """Show what changed between two versions of a file, for Git."""
     if len(versions) < 6:
@@ -91,7 +91,7 @@ def _show_text(old: str, new: str) -> None:
 
 
 @git.command()
-@declared("git install")
+@parameters("git install")
 def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textconv: bool) -> None:
     """Write the settings that make Git use driftline, and print them."""
     path = _attributes_file(is_global)
@@ -155,7 +155,7 @@ def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]
 
 
 @git.command()
-@declared("git merge")
+@parameters("git merge")
 def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None) -> int:
     """Merge three versions of a file, for Git: exit 0 when all is merged, 1 when something is left to decide."""
     from driftline.changesets import is_empty, merge as merge_databases
@@ -195,7 +195,7 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
 
 
 @git.command()
-@declared("git textconv")
+@parameters("git textconv")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets import dump_lines, is_empty

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function, LazyGroup, chosen_engine, declared, engine_options
+from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options, parameters
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.cli._views import (
@@ -109,7 +109,7 @@ def fold_options(command: Function) -> Function:
     def with_folds(location: str, engine: str, master: str | None, **given: object) -> Any:
         return command(folds=Folds(open_lake(location), engine, master), **given)
 
-    return declared("lake option")(engine_options(with_folds))
+    return parameters("lake option")(engine_options(with_folds))
 
 
 def open_lake(location: str) -> Lake:
@@ -140,7 +140,7 @@ def _fold_engine(name: str, session: Any) -> Engine:
 
 # `driftline lake schema|extract|flush|compact`: what changes a lake.
 @lake.command(short_help="Register a table's schema, or show it.")
-@declared("lake schema")
+@parameters("lake schema")
 def schema(table: str, file: Path | None, location: str) -> int:
     """Register the schema of TABLE from a JSON FILE, or show the registered one."""
     from driftline.deltas import TableSchema
@@ -163,38 +163,26 @@ def schema(table: str, file: Path | None, location: str) -> int:
 
 
 @lake.command(short_help="Turn two snapshots of a table into deltas.")
-@declared("lake extract")
+@parameters("lake extract")
 @engine_options
 def extract(
-    a: str,
-    b: str,
-    *,
-    key: tuple[str, ...],
-    table: str,
-    client_id: str,
-    start: str | None,
-    load_base: bool,
-    header_mode: str,
-    location: str,
-    engine: str,
-    master: str | None,
+    a: str, b: str, table: str, load_base: bool, start: str | None, location: str, master: str | None, **options: Any
 ) -> int:
     """Append the deltas that lead from snapshot A of a table to snapshot B."""
     from driftline.lake import extract_snapshots, parse_timestamp
     from driftline.sources import input_size
 
     lake = open_lake(location)
-    name = chosen_engine("lake", engine, master, lambda: map(input_size, (a, b)))
-    timestamp = None if start is None else parse_timestamp(start, first=True)
-    options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": timestamp}
-    options["load_base"] = load_base
+    name = chosen_engine("lake", options.pop("engine"), master, lambda: map(input_size, (a, b)))
+    options.update(table=table, load_base=load_base, diff_engine=name, master=master)
+    options["start"] = None if start is None else parse_timestamp(start, first=True)
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
         if name == "spark":
             from driftline.spark import load_schedulers, open_session
 
             options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
-        result = extract_snapshots(lake, a, b, key=key, table=table, client_id=client_id, **options)
+        result = extract_snapshots(lake, a, b, **options)
     record = {"table": table, "deltas": result.deltas, "start": str(result.start)}
     words = f"{table}: {counted(result.deltas, 'delta')} added"
     words += f", {result.base_deltas:,} for A before them" if load_base else ""
@@ -205,7 +193,7 @@ def extract(
 
 
 @lake.command(short_help="Add deltas from JSON lines or envelopes.")
-@declared("lake flush")
+@parameters("lake flush")
 @engine_options
 def flush(
     files: tuple[str, ...], gateway: str, table: str | None, location: str, engine: str, master: str | None
@@ -230,7 +218,7 @@ def flush(
 
 
 @lake.command(short_help="Fold new deltas into a new snapshot.")
-@declared("lake compact")
+@parameters("lake compact")
 @fold_options
 def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
@@ -254,7 +242,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
 
 # `driftline lake materialize|changes|verify|tables|log|history`: what reads a lake.
 @lake.command(short_help="Write the state of a table at any timestamp.")
-@declared("lake materialize")
+@parameters("lake materialize")
 @output_options(STATE_FORMATS, "What to write.")
 @fold_options
 def materialize(
@@ -272,7 +260,7 @@ def materialize(
 
 
 @lake.command(short_help="Write the net change between two timestamps.")
-@declared("lake changes")
+@parameters("lake changes")
 @output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
@@ -288,7 +276,7 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
 
 
 @lake.command(short_help="Prove that the snapshot is the replay of all deltas.")
-@declared("lake verify")
+@parameters("lake verify")
 @fold_options
 def verify(table: str, oracle: bool, folds: Folds) -> int:
     """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
@@ -314,7 +302,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
 
 @lake.command(short_help="List the tables: rows, columns, what is not folded or waits.")
 @text_or_json("one JSON object per table.")
-@declared("lake option")
+@parameters("lake option")
 def tables(format_name: str, location: str) -> int:
     """List the tables of a lake and how far their state is."""
     from driftline.lake import status_of
@@ -345,9 +333,9 @@ def _status_line(status: TableStatus) -> str:
 
 
 @lake.command(short_help="List the commits of a table.")
-@declared("table option")
+@parameters("table option")
 @text_or_json("one JSON object per commit.")
-@declared("lake option")
+@parameters("lake option")
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
@@ -371,9 +359,9 @@ def _commit_line(entry: LogEntry) -> str:
 
 
 @lake.command(short_help="List every delta of a row and what it won.")
-@declared("lake history")
+@parameters("lake history")
 @text_or_json("one JSON object per delta.")
-@declared("lake option")
+@parameters("lake option")
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
@@ -403,7 +391,7 @@ def _tell_waiting(folds: Folds, table: str) -> None:
 
 
 @lake.command(short_help="Remove files that nothing refers to; set a horizon.")
-@declared("lake vacuum")
+@parameters("lake vacuum")
 @fold_options
 def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Folds) -> int:
     """Remove files that no kept snapshot needs, and list them.

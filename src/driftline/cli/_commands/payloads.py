@@ -18,7 +18,7 @@ from driftline.cli._commands.compare import (
     read_config,
     read_mask_key,
 )
-from driftline.cli._group import LazyGroup, chosen_engine, declared, engine_options
+from driftline.cli._group import LazyGroup, chosen_engine, engine_options, parameters
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.core import is_url, open_bytes, open_output, write_all, write_atomically
@@ -34,7 +34,7 @@ def payloads() -> None:
 
 
 @payloads.command(short_help="Compare many pairs of payloads, also on Spark.")
-@declared("payloads batch", engine_options)
+@parameters("payloads batch", engine_options)
 def batch(
     inputs: tuple[str, ...],
     schemas: tuple[str, ...],
@@ -152,7 +152,7 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
 
 
 @payloads.command(short_help="Make pairs of captured traffic (HAR, GoReplay).")
-@declared("payloads pairs")
+@parameters("payloads pairs")
 def pairs(
     captures: tuple[str, ...],
     output: str | None,
@@ -183,7 +183,7 @@ def pairs(
 
 
 @payloads.command(short_help="Suggest rules that explain observed differences.")
-@declared("payloads suggest")
+@parameters("payloads suggest")
 def suggest(
     pairs: str,
     *,
@@ -265,7 +265,7 @@ def _written(
 
 
 @payloads.command(short_help="Write a schema that fits samples.")
-@declared("payloads infer")
+@parameters("payloads infer")
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
     from driftline.payloads import infer_schema, yaml_text
@@ -290,7 +290,7 @@ def _values(path: str) -> Iterator[Any]:
 
 
 @payloads.command(short_help="Find rules that cannot work or never apply.")
-@declared("payloads lint")
+@parameters("payloads lint")
 def lint(schema: str, root: str | None, format_name: str) -> int:
     """Find unknown extensions, bad values and rules that can never apply in SCHEMA."""
     from driftline.payloads import lint as find

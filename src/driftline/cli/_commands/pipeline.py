@@ -6,19 +6,21 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, Function, LazyGroup, declared, spark_conf
+from driftline.cli._group import Command, Function, LazyGroup, parameters, spark_conf
 from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import plain_table, progress_bar, wide_console
 from driftline.core import open_output, write_atomically
 
 if TYPE_CHECKING:
     from driftline.pipeline import CheckReport, PairResult, Pipeline, Selection
+
+_indented = partial(json.dumps, ensure_ascii=False, indent=1)
 
 
 def selecting(command: Function) -> Function:
@@ -30,12 +32,10 @@ def selecting(command: Function) -> Function:
     ) -> Any:
         from driftline.pipeline import RecordStore, Selection, failed_stages, load, state_directory
 
-        failed = None
-        if retry_failed:
-            failed = failed_stages(RecordStore(state_directory(load(file))).last_run())
+        failed = failed_stages(RecordStore(state_directory(load(file))).last_run()) if retry_failed else None
         return command(file=file, selection=Selection(patterns, first, last, failed), **given)
 
-    return declared("selection")(with_selection)
+    return parameters("selection")(with_selection)
 
 
 @click.group(cls=LazyGroup)
@@ -44,7 +44,7 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@declared("pipeline history")
+@parameters("pipeline history")
 def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
     from driftline.cli._views import show_runs
@@ -52,14 +52,14 @@ def history(file: str, format_name: str) -> int:
 
     runs = list(RecordStore(state_directory(load(file))).runs())
     if format_name == "json":
-        print(json.dumps([record for _, record in runs if record is not None], ensure_ascii=False, indent=1))
-        return 0
-    show_runs(runs)
+        print(_indented([record for _, record in runs if record is not None]))
+    else:
+        show_runs(runs)
     return 0
 
 
 @pipeline.command()
-@declared("pipeline init")
+@parameters("pipeline init")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
     from driftline.errors import OptionError
@@ -74,7 +74,7 @@ def init(file: str) -> int:
 
 
 @pipeline.command()
-@declared("pipeline plan", selecting)
+@parameters("pipeline plan", selecting)
 def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.cli._views import show_plan
@@ -82,14 +82,14 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
 
     planned = dry_run(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
-        print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
-        return 0
-    show_plan(planned)
+        print(_indented([stage.to_dict() for stage in planned]))
+    else:
+        show_plan(planned)
     return 0
 
 
 @pipeline.command()
-@declared("pipeline report")
+@parameters("pipeline report")
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
     from driftline.pipeline import load, report_page, run_report
@@ -98,14 +98,14 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
     found = run_report(declared, run_id)
     with open_output(output, (file,)) as out:
         if (format_name or ("json" if (output or "").endswith(".json") else "html")) == "json":
-            out.write(json.dumps(found.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
+            out.write(_indented(found.to_dict()).encode() + b"\n")
         else:
             out.writelines(report_page(declared, found, Path(output or "page.html")))
     return 0
 
 
 @pipeline.command()
-@declared("pipeline run", spark_conf, selecting)
+@parameters("pipeline run", spark_conf, selecting)
 def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
@@ -116,7 +116,7 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
     with _telling_a_false_start(declared), stage_board(len(stage_graph(declared)), progress) as (tracker, on_stage):
         record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, on_stage=on_stage, **options)
     if format_name == "json":
-        print(json.dumps(record.to_dict(), ensure_ascii=False, indent=1))
+        print(_indented(record.to_dict()))
     else:
         show_run(record)
     tell_notes(record)
@@ -127,7 +127,7 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
 
 
 @pipeline.command()
-@declared("pipeline status")
+@parameters("pipeline status")
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
     from driftline.cli._views import show_table
@@ -139,7 +139,7 @@ def status(file: str, format_name: str) -> int:
         click.echo(f"{declared.name} has not run yet", err=True)
         return 0
     if format_name == "json":
-        print(json.dumps(last, ensure_ascii=False, indent=1))
+        print(_indented(last))
     else:
         print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
         show_table(last["stages"])
@@ -168,7 +168,7 @@ _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error"
 
 
 @click.command(cls=Command)
-@declared("check", spark_conf)
+@parameters("check", spark_conf)
 def check(
     file: str, master: str | None, format_name: str | None, output: str | None, progress: bool | None, **options: Any
 ) -> int:

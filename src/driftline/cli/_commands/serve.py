@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, declared
+from driftline.cli._group import Command, parameters
 
 if TYPE_CHECKING:
     from driftline.gateway import CompactionSettings, GatewaySettings
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 
 @click.command(cls=Command)
-@declared("serve")
+@parameters("serve")
 def serve(payload_limit: float, max_in_flight: int, per_address: int, **options: Any) -> None:
     """Serve payload comparisons, and push and pull of row deltas, over HTTP."""
     from driftline.http import ConnectionLimits, ServerOptions, serve as run
@@ -119,7 +119,7 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
 
 
 @click.command(cls=Command)
-@declared("ui")
+@parameters("ui")
 def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
     from driftline.http import ServerOptions, listen, serve

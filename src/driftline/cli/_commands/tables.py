@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Command, Function, GroupedCommand, Words, declared, engine_options, tell_choice
+from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, parameters, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
@@ -36,7 +35,6 @@ from driftline.tables import (
     Option,
     Stats,
     TableDiffJob,
-    TableOptions,
     check_options,
     choose_engine,
     find_engine,
@@ -174,16 +172,11 @@ def read_rules(path: str, table: str = "") -> dict[str, Any]:
         unknown = sorted(section.keys() - option_names())
         if unknown:
             raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
-    matching = [name for name in files if _matches(table, name)]
+    matching = [name for name in files if table and PurePath(table).match(name)]
     chosen = table if table in matching else matching[-1] if matching else None
     renamed = {"key": "key_columns", "as": "types"}
     sections = (content, {} if chosen is None else files[chosen])
     return {renamed.get(name, name): value for section in sections for name, value in section.items()}
-
-
-def _matches(table: str, pattern: str) -> bool:
-    """Whether a path ends with the parts of a pattern."""
-    return bool(table) and PurePath(table).match(pattern)
 
 
 # `driftline diff` of what is no table: the command that runs instead, and what else it is given.
@@ -239,7 +232,7 @@ _SECTIONS = {
 
 
 @click.command(cls=DiffCommand, sections=_SECTIONS, brief=_BRIEF)
-@declared("diff")
+@parameters("diff")
 @table_options
 @engine_options
 @click.option(
@@ -249,7 +242,7 @@ _SECTIONS = {
     metavar="NAME",
     help=f"{formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
 )
-@declared("diff 2")
+@parameters("diff 2")
 def diff(
     a: str,
     b: str,
@@ -268,7 +261,7 @@ def diff(
     **rules: Any,
 ) -> int:
     """Find what changed between A and B: tables, databases, revisions or JSON documents."""
-    from driftline.tables import memory_limit
+    from driftline.tables import heading_of, memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
     given = given_options(**rules, path=b)
@@ -291,14 +284,20 @@ def diff(
         if is_folder and output is not None:
             stats = _write_folder(name, job, output, format_name)
         else:
-            heading = partial(_heading, job, name, began)
+
+            def heading(stats: Stats) -> Title:
+                return heading_of(job, name, time.monotonic() - began, stats.notes)
+
             stats = _write_file(name, job, output, format_name, limit, settings, heading)
     if output is not None:
         say(_closing_line(output, stats, began))
     _hint_at_keys(job, stats)
-    if options.fail_if:
-        return _say_exceeded(options, stats)
-    return DIFFERENT if stats.any_difference else SAME
+    if not options.fail_if:
+        return DIFFERENT if stats.any_difference else SAME
+    exceeded = stats.exceeded(options.fail_if)
+    for words in exceeded:
+        click.echo(f"failed: {words}", err=True)
+    return DIFFERENT if exceeded else SAME
 
 
 def _chosen(a: str, b: str, given: dict[str, Any], *, with_rules: bool) -> dict[str, Any]:
@@ -324,13 +323,6 @@ def _explain(job: TableDiffJob, engine: str, given: dict[str, Any]) -> int:
         words = remedy(error, job, given, in_python=False)
         click.echo(f"remedy: {words}" if words else "remedy: none was found")
     return SAME
-
-
-def _say_exceeded(options: TableOptions, stats: Stats) -> int:
-    exceeded = stats.exceeded(options.fail_if)
-    for words in exceeded:
-        click.echo(f"failed: {words}", err=True)
-    return DIFFERENT if exceeded else SAME
 
 
 def _changeset_settings(
@@ -410,12 +402,6 @@ def _write_file(
     return stats
 
 
-def _heading(job: TableDiffJob, engine: str, began: float, stats: Stats) -> Title:
-    from driftline.tables import heading_of
-
-    return heading_of(job, engine, time.monotonic() - began, stats.notes)
-
-
 def _closing_line(output: str, stats: Stats, began: float) -> str:
     counts = f"+{stats.added:,} −{stats.removed:,} ~{stats.changed:,}"
     total = stats.added + stats.removed + stats.changed
@@ -438,7 +424,7 @@ def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
 
 
 @click.command(cls=Command)
-@declared("patch", reading_options)
+@parameters("patch", reading_options)
 def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
     from driftline.tables import patch as patch_file
@@ -452,7 +438,7 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 
 
 @click.command(cls=Command)
-@declared("merge", table_options)
+@parameters("merge", table_options)
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, conflicts: Any, output: str, **rules: Any) -> int:
     """Merge the changes that OURS and THEIRS made to the table BASE, CSV or JSON Lines."""
     from driftline.tables import event_line, merge as merge_files

@@ -206,7 +206,9 @@ def _rows(seen: Seen, width: int) -> Group | None:
     for event in events:
         style = _STYLE[event["type"]]
         cells = [_cell(event["row"].get(name), style) for name in names]
-        table.add_row(Text(_SIGN[event["type"]], style), *(_tinted(part, style) for part in _place(event, key)), *cells)
+        table.add_row(
+            Text(_SIGN[event["type"]], style), *(Text(part.plain, style) for part in _place(event, key)), *cells
+        )
     left_out = len(others) - len(names)
     return Group(table, *([Text(f"   … and {left_out:,} more columns", "dim")] if left_out else []))
 
@@ -258,10 +260,6 @@ def _place(event: Event, key: Sequence[str]) -> list[Text]:
     if "key" in event:
         return [_key_cell(event["key"].get(name)) for name in key]
     return [Text(str(event.get("row_index", "")))] if key else []
-
-
-def _tinted(text: Text, style: str) -> Text:
-    return Text(text.plain, style)
 
 
 def _cell(value: object, style: str = "") -> Text:

@@ -125,14 +125,14 @@ async def _preview(console: Console, request: Request, form: Form) -> Response:
         shown["size"] = await run_in_threadpool(lambda: sum(map(console.folder.table_size, names)))
         if shown["size"] <= LARGE_BYTES or "now" in form:
             preview = shown["preview"] = await _counted(console, request, comparison)
-            if preview.ruled.error is not None:
-                raise preview.ruled.error
+            if preview["ruled"].error is not None:
+                raise preview["ruled"].error
     except DriftlineError as error:  # half-written rules are no fault of the page
         shown["problem"] = await run_in_threadpool(explained, error, comparison, console.folder)
     return page(request, "preview.html", **shown)
 
 
-async def _counted(console: Console, request: Request, comparison: Comparison) -> Preview:
+async def _counted(console: Console, request: Request, comparison: Comparison) -> dict[str, Any]:
     """Count in a thread; the work is cancelled when the browser disconnects."""
     tracker = Tracker()
     work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, tracker))
@@ -313,32 +313,12 @@ def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 
 # The effect of rules: the same tables compared with them and without them.
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """The counts of one comparison, or why there are none."""
 
     stats: dict[str, Any] | None
     changed: dict[str, int]
     error: DriftlineError | None = None
-
-
-@dataclass(frozen=True)
-class Preview:
-    """Both counts, and the columns whose changes the rules hide."""
-
-    plain: Counts
-    ruled: Counts
-
-    @property
-    def columns(self) -> list[tuple[str, int, int]]:
-        """Columns with how many rows change in them without and with the rules, where that differs."""
-        names = dict.fromkeys([*self.plain.changed, *self.ruled.changed])
-        both = [(name, self.plain.changed.get(name, 0), self.ruled.changed.get(name, 0)) for name in names]
-        return [row for row in both if row[1] != row[2]][:_MOST_COLUMNS]
-
-    @property
-    def has_rules(self) -> bool:
-        return self.plain is not self.ruled
 
 
 class Previews:
@@ -348,12 +328,16 @@ class Previews:
         self.folder = folder
         self._known: OrderedDict[str, Counts] = OrderedDict()
 
-    def preview(self, comparison: Comparison, tracker: Tracker) -> Preview:
-        plain = {name: value for name, value in comparison.options.items() if name not in RULES}
-        ruled = self._counts(comparison, tracker)
-        if plain == comparison.options:
-            return Preview(ruled, ruled)
-        return Preview(self._counts(Comparison(comparison.a, comparison.b, plain), tracker), ruled)
+    def preview(self, comparison: Comparison, tracker: Tracker) -> dict[str, Any]:
+        """Counts without and with the rules, and the columns of which the rules hide changes."""
+        options = {name: value for name, value in comparison.options.items() if name not in RULES}
+        plain = ruled = self._counts(comparison, tracker)
+        if options != comparison.options:
+            plain = self._counts(Comparison(comparison.a, comparison.b, options), tracker)
+        names = dict.fromkeys([*plain.changed, *ruled.changed])
+        both = [(name, plain.changed.get(name, 0), ruled.changed.get(name, 0)) for name in names]
+        columns = [row for row in both if row[1] != row[2]][:_MOST_COLUMNS]
+        return {"plain": plain, "ruled": ruled, "has_rules": plain is not ruled, "columns": columns}
 
     def _counts(self, comparison: Comparison, tracker: Tracker) -> Counts:
         sides = [self.folder.table_address(name) for name in (comparison.a, comparison.b)]
