@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from driftline.errors import PayloadError
 from driftline.payloads import error_response
-from driftline.payloads._compare import arrays, compare as comparison, shapes
+from driftline.payloads._compare import arrays, compare as comparison, walk
 from driftline.payloads._rules.extensions import EXTENSIONS
 from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
@@ -29,7 +29,7 @@ CONFIG = st.fixed_dictionaries(
 
 def reports(old, new, schema, config, threshold, monkeypatch):
     """The report of a fresh plan, and the one it gives once everything is compiled."""
-    monkeypatch.setattr(shapes, "OBJECTS_BEFORE_CODE", threshold)
+    monkeypatch.setattr(walk, "OBJECTS_BEFORE_CODE", threshold)
     monkeypatch.setattr(arrays, "QUICK_FROM_ITEMS", threshold)
     comparison._plans.clear()
     try:

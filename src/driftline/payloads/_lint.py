@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from driftline.payloads._compare.conditions import parse_condition
+from driftline.payloads._compare.sides import parse_condition
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, read_rules
 from driftline.payloads._rules.path_rules import start_state
 from driftline.payloads._rules.scalars import BadValueError

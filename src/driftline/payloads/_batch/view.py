@@ -27,8 +27,7 @@ from driftline.payloads._suggest.evidence import hidden_by, nice_duration, nice_
 from driftline.payloads._suggest.write import rule_yaml
 from driftline.payloads._values.paths import Place, parse_place
 from driftline.payloads._values.text import parse_json, to_json_bytes
-from driftline.payloads._values.times import parse_iso
-from driftline.payloads._values.values import Json, JsonRow, spelled
+from driftline.payloads._values.values import Json, JsonRow, parse_iso, spelled
 from driftline.sinks import page_bytes
 from driftline.version import __version__
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from driftline.payloads._compare.plan import Compare, NodePlan
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.meaning import STRICT
@@ -24,9 +22,6 @@ from driftline.payloads._values.values import (
     surely_admitted,
 )
 
-# raw old, raw new, prepared old, prepared new, run, path
-_TypeCheck = Callable[[Value, Value, Value, Value, Run, Path], None]
-
 _NO_TYPES: frozenset[type] = frozenset()
 
 
@@ -34,7 +29,10 @@ def leaf_comparer(plan: NodePlan) -> Compare:
     """Compares two values of which at least one is a scalar, by all rules."""
     meaning = plan.meaning
     sure = surely_admitted(plan.node.types)
-    check = _type_check(plan)
+    # A cast says that the types vary.
+    types = None if meaning.changes_type or not plan.settings.checks_types else plan.node.types
+    # Where null stands for a missing member or an empty string, it is not a wrong type.
+    types = types | {"null"} if types is not None and (plan.null_as_missing or plan.empty_as_null) else types
 
     def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         run.checked += 1
@@ -52,8 +50,11 @@ def leaf_comparer(plan: NodePlan) -> Compare:
             run.check_nesting(new)
             run.error("TYPE_MISMATCH", path, old, new, f"Types differ: {kind} != {kind_of(right)}")
             return
-        if check is not None and not (type(left) in sure and type(right) in sure):
-            check(old, new, left, right, run, path)
+        if types is not None and not (type(left) in sure and type(right) in sure):
+            sides = ((OLD, left, old), (NEW, right, new))
+            wrong = [side for side, value, raw in sides if not admits(types, value) and not admits(types, raw)]
+            if wrong:
+                run.schema_mismatch(path, old, new, wrong, expectation(plan.node.types or types))
         if kind not in chosen.ends:
             run.checked -= 1
             _compare_containers(plan, left, right, run, path)
@@ -89,25 +90,6 @@ def _compare_containers(plan: NodePlan, left: Value, right: Value, run: Run, pat
         run.checked += 1
         if left != right:
             run.error("VALUE_MISMATCH", path, left, right, f"Values differ: {left} != {right}")
-
-
-def _type_check(plan: NodePlan) -> _TypeCheck | None:
-    types = plan.node.types
-    # A cast says that the types vary.
-    if types is None or plan.meaning.changes_type or not plan.settings.checks_types:
-        return None
-    # Where null stands for a missing member or an empty string, it is not a wrong type.
-    if plan.null_as_missing or plan.empty_as_null:
-        types = types | {"null"}
-
-    def check(old: Value, new: Value, left: Value, right: Value, run: Run, path: Path) -> None:
-        wrong = [OLD] if not admits(types, left) and not admits(types, old) else []
-        if not admits(types, right) and not admits(types, new):
-            wrong.append(NEW)
-        if wrong:
-            run.schema_mismatch(path, old, new, wrong, expectation(plan.node.types or types))
-
-    return check
 
 
 def fast_types(plan: NodePlan) -> frozenset[type]:

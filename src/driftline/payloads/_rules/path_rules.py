@@ -20,7 +20,7 @@ from jsonpath.selectors import IndexSelector, NameSelector, WildcardSelector
 from driftline.errors import PayloadError
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.patterns import BadPathError, find, parse_path
-from driftline.payloads._values.times import parse_duration
+from driftline.payloads._values.values import parse_duration
 
 _ANY = None
 _SELECT = ("--old-select", "--new-select")

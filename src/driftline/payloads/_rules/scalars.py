@@ -14,18 +14,22 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from driftline.payloads._values.patterns import PatternError, PatternTimeoutError, SafePattern
-from driftline.payloads._values.times import EPOCH_UNITS, Parser, duration_text, parse_duration, parser_for
 from driftline.payloads._values.values import (
     CASTS,
+    EPOCH_UNITS,
     CastError,
     Json,
+    Parser,
     Value,
     WrittenNumber,
     decimal_of,
+    duration_text,
     exact_difference,
     exact_product,
     kind_of,
     numeric_value,
+    parse_duration,
+    parser_for,
     plain_decimal,
     spelled,
     to_string,

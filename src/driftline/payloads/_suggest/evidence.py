@@ -17,8 +17,19 @@ from typing import Any, NamedTuple, TypeVar
 from driftline.payloads._rules.scalars import Step, epoch, read_time_format
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.paths import Place, place_text
-from driftline.payloads._values.times import EPOCH_UNITS, Instant, parse_iso
-from driftline.payloads._values.values import CASTS, MISSING, CastError, Json, Value, decimal_of, kind_of, same_json
+from driftline.payloads._values.values import (
+    CASTS,
+    EPOCH_UNITS,
+    MISSING,
+    CastError,
+    Instant,
+    Json,
+    Value,
+    decimal_of,
+    kind_of,
+    parse_iso,
+    same_json,
+)
 
 MIN_DIFFERING = 5
 MIN_NOISY = 3  # differing old-old pairs

@@ -34,8 +34,7 @@ from driftline.payloads._suggest.evidence import (
 from driftline.payloads._suggest.write import schema_with
 from driftline.payloads._values.paths import Path, Place, escape_pointer, generalised, place_of
 from driftline.payloads._values.text import parse_json
-from driftline.payloads._values.times import parse_iso
-from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, same_json
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, parse_iso, same_json
 
 Bags = dict[int, list[Any]]  # pair -> the values of a member in it
 Members = dict[str, tuple[Bags, Bags]]  # of Old and of New
