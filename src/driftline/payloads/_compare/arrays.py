@@ -41,7 +41,8 @@ _ONLY_TEXT = {str}
 
 def array_comparer(plan: NodePlan) -> ContainerCompare:
     """Compares two arrays in the mode of their rules."""
-    items = _items_of_mode(plan)
+    mode = "unordered" if plan.rules.subset and plan.rules.array_mode == "strict" else plan.rules.array_mode
+    items = {"keyed": _keyed_items, "unordered": _unordered_items, "strict": _strict_items}[mode](plan)
     item = plan.item()
     keeps_all = not (plan.settings.located or plan.rules.order_by or is_removed(item, OLD) or is_removed(item, NEW))
 
@@ -57,14 +58,6 @@ def array_comparer(plan: NodePlan) -> ContainerCompare:
         run.depth -= 1
 
     return compare
-
-
-def _items_of_mode(plan: NodePlan) -> Items:
-    if plan.rules.array_mode == "keyed":
-        return _keyed_items(plan)
-    if plan.rules.array_mode == "unordered" or plan.rules.subset:
-        return _unordered_items(plan)
-    return _strict_items(plan)
 
 
 def _count_removed(item: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
@@ -203,7 +196,10 @@ def _keyed_items(plan: NodePlan) -> Items:
     """Compares the items of two keyed arrays, in Old's order, then what only New has."""
     rules, item = plan.rules, plan.item()
     paths = rules.array_key
-    read_key, quick_name = _key_reader(plan, paths), _quick_name(plan)
+    read_key = _key_reader(plan, paths)
+    # The key field whose raw text is its key, where there is one.
+    is_simple = len(paths) == 1 and len(paths[0]) == 1 and is_raw_member(item, paths[0][0])
+    quick_name = paths[0][0] if is_simple else None
 
     def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         before, after = _gather(old, OLD, read_key, quick_name, run), _gather(new, NEW, read_key, quick_name, run)
@@ -265,13 +261,6 @@ def _by_text(items: list[Any], name: str) -> dict[Token, Json] | None:
         return None
     # An empty string can stand for null, which is no key.
     return by_key if len(by_key) == len(items) and set(map(type, by_key)) == {str} and "" not in by_key else None
-
-
-def _quick_name(plan: NodePlan) -> str | None:
-    """The key field whose raw text is its key, where there is one."""
-    paths = plan.rules.array_key
-    is_simple = len(paths) == 1 and len(paths[0]) == 1 and is_raw_member(plan.item(), paths[0][0])
-    return paths[0][0] if is_simple else None
 
 
 def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:

@@ -326,8 +326,8 @@ def bundle_of(path: Path, root: str | None = None) -> Bundle:
 
 
 def _content_key(schema: object) -> Any:
-    if isinstance(schema, str | bytes | bytearray):
-        return bytes(schema) if isinstance(schema, bytearray) else schema
+    if isinstance(schema, str | bytes):
+        return schema
     try:
         return (type(schema).__name__, to_json_bytes(schema))
     except (TypeError, ValueError, RecursionError):

@@ -105,24 +105,25 @@ def needs_pairwise(plan: NodePlan) -> bool:
     """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
     if plan.needs_pairwise is None:
         plan.needs_pairwise = False  # for a recursive schema, where the others decide
-        plan.needs_pairwise = _needs_pairwise(plan)
+        plan.needs_pairwise = _decides_in_pairs(plan) or any(map(needs_pairwise, _parts(plan)))
     return plan.needs_pairwise
 
 
-def _needs_pairwise(plan: NodePlan) -> bool:
+def _decides_in_pairs(plan: NodePlan) -> bool:
     rules, node = plan.rules, plan.node
-    if plan.condition is not None or plan.choices:
-        return True
-    if plan.meaning.needs_pairwise:
-        return True
-    if rules.ignore_extra or rules.ignore_missing or rules.subset or node.patterns or node.additional:
-        return True
+    is_loose = rules.ignore_extra or rules.ignore_missing or rules.subset
+    is_open = node.patterns or node.additional or node.prefix_items
+    return bool(plan.condition is not None or plan.choices or plan.meaning.needs_pairwise or is_loose or is_open)
+
+
+def _parts(plan: NodePlan) -> list[NodePlan]:
+    node = plan.node
     children = [plan.member(name) for name in (*node.properties, *plan.states[OLD].members)]
     if plan.states[OLD].has_rules and (other := plan.other_member()) is not None:
         children.append(other)
     if node.items or plan.states[OLD].has_rules:
         children.append(plan.item())
-    return bool(node.prefix_items) or any(map(needs_pairwise, children))
+    return children
 
 
 def pairwise_members(plan: NodePlan) -> int:

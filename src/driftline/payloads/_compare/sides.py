@@ -250,15 +250,18 @@ def choose(plan: NodePlan, seen: Seen, run: Run) -> NodePlan:
 
 
 def _branch(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
-    candidates = [(number, plan.chosen(choice, number)) for number in range(len(choice.branches))]
+    branches = range(len(choice.branches))
     value, side = seen[0]
     # The branch that Old's discriminator names, in New's vocabulary where a branch maps it.
-    for number, candidate in candidates if type(value) is dict and choice.discriminator is not None else ():
-        item, child = member(candidate, value, choice.discriminator or "", side, run)
+    for number in branches if type(value) is dict and choice.discriminator is not None else ():
+        item, child = member(plan.chosen(choice, number), value, choice.discriminator or "", side, run)
         if item is not MISSING and choice.mapping.get(str(child.meaning.prepared_or_raw(item, side))) == number:
             return number
-    fitting = (number for number, plan in candidates if all(fits(plan, value, side, run) for value, side in seen))
-    return next(fitting, None)
+    for number in branches:
+        candidate = plan.chosen(choice, number)
+        if all(fits(candidate, value, side, run) for value, side in seen):
+            return number
+    return None
 
 
 def fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
@@ -366,27 +369,22 @@ def _test(node: Any) -> Test | None:
         inner = _test(node.right)
         return None if inner is None or node.operator != "!" else (lambda run, side: not inner(run, side))
     if isinstance(node, filters.InfixExpression):
-        return _logical(node) if node.operator in ("&&", "||") else _comparison(node)
+        return _infix(node)
     if isinstance(node, filters.RootFilterQuery | filters.RelativeFilterQuery):
         operand = _operand(node)
         return None if operand is None else (lambda run, side: operand(run, side) is not MISSING)
     return None
 
 
-def _logical(node: Any) -> Test | None:
-    left, right = _test(node.left), _test(node.right)
+def _infix(node: Any) -> Test | None:
+    read: Callable[[Any], Operand | None] = _test if node.operator in ("&&", "||") else _operand
+    left, right, compare = read(node.left), read(node.right), _COMPARISONS.get(node.operator)
     if left is None or right is None:
         return None
     if node.operator == "&&":
-        return lambda run, side: left(run, side) and right(run, side)
-    return lambda run, side: left(run, side) or right(run, side)
-
-
-def _comparison(node: Any) -> Test | None:
-    left, right = _operand(node.left), _operand(node.right)
-    if left is None or right is None:
-        return None
-    compare = _COMPARISONS.get(node.operator)
+        return lambda run, side: bool(left(run, side) and right(run, side))
+    if node.operator == "||":
+        return lambda run, side: bool(left(run, side) or right(run, side))
     return None if compare is None else (lambda run, side: compare(left(run, side), right(run, side)))
 
 
@@ -408,15 +406,11 @@ def _operand(node: Any) -> Operand | None:
 def _single_steps(path: Any) -> list[str | int] | None:
     steps: list[str | int] = []
     for segment in path.segments:
-        if not isinstance(segment, JSONPathChildSegment) or len(segment.selectors) != 1:
+        selector = segment.selectors[0]
+        is_single = isinstance(segment, JSONPathChildSegment) and len(segment.selectors) == 1
+        if not is_single or not isinstance(selector, NameSelector | IndexSelector):
             return None
-        (selector,) = segment.selectors
-        if isinstance(selector, NameSelector):
-            steps.append(selector.name)
-        elif isinstance(selector, IndexSelector):
-            steps.append(selector.index)
-        else:
-            return None
+        steps.append(selector.name if isinstance(selector, NameSelector) else selector.index)
     return steps
 
 

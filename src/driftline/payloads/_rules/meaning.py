@@ -34,15 +34,12 @@ _EQUALITY_RULES = (
 class Meaning:
     """What the rules of a field mean for scalars; made once for each plan."""
 
-    __slots__ = ("_alters", "_changes", "changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
+    __slots__ = ("_alters", "_changes", "changes_type", "ends", "has_steps", "sides", "steps", "texts")
 
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
         given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
-        found = [
-            EMPTY_STRING_AS_NULL if empty_as_null else None,
-            *(make(one) for make, one in given if one is not None),
-        ]
-        self.steps = [step for step in found if step is not None]
+        found = [make(value) for make, value in given if value is not None]
+        self.steps = [EMPTY_STRING_AS_NULL] * empty_as_null + [step for step in found if step is not None]
         self._changes = (
             [step.old for step in self.steps if step.old is not None],
             [step.new for step in self.steps if step.new is not None],
@@ -52,7 +49,7 @@ class Meaning:
         folds = rules.case_insensitive and self.ends["string"] is self.ends["null"]
         self.texts: list[Change] = [TRIM] * rules.trim + [FOLD] * folds
         self._alters = any(step is not EMPTY_STRING_AS_NULL for step in self.steps)
-        self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
+        self.has_steps = bool(self.steps)
         self.changes_type = any(step.changes_type for step in self.steps)
         self.sides = (self.ends, {name: end.for_new or end for name, end in self.ends.items()})
 
@@ -69,20 +66,19 @@ class Meaning:
         except CastError:
             return value
 
-    def trimmed(self, text: str) -> str:
-        """A text after the steps for texts, which are the same on both sides."""
-        for change in self.texts:
-            text = change(text)
-        return text
+    def trimmed(self, value: Any) -> Any:
+        """A value after the steps for texts, which are the same on both sides."""
+        for change in self.texts if isinstance(value, str) else ():
+            value = change(value)
+        return value
 
-    def comparable(self, value: Value, side: int) -> Value:
+    def comparable(self, value: Value, side: int) -> Any:
         """What the end gets: prepared, and trimmed where it is a text; raises `CastError`."""
-        value = self.prepared(value, side)
-        return self.trimmed(value) if self.has_texts and isinstance(value, str) else value
+        return self.trimmed(self.prepared(value, side))
 
     def verdict(self, left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         """What is reported about two prepared scalars of one JSON type."""
-        if self.has_texts and isinstance(left, str) and isinstance(right, str):
+        if self.texts:
             left, right = self.trimmed(left), self.trimmed(right)
         return self.ends[kind_of(left)].verdict(left, right, old, new)
 
@@ -125,13 +121,10 @@ class Meaning:
         """The function that gives the token of a raw scalar."""
         if self.is_plain:
             return scalar_token
-        ends, has_texts, has_steps = self.sides[side], self.has_texts, self.has_steps
+        ends = self.sides[side]
 
         def token(value: Value) -> Token:
-            if has_steps:
-                value = self.prepared_or_raw(value, side)
-            if has_texts and isinstance(value, str):
-                value = self.trimmed(value)
+            value = self.trimmed(self.prepared_or_raw(value, side))
             end = ends.get(kind_of(value))
             if end is None:
                 return scalar_token(value)

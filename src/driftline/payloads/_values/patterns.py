@@ -247,7 +247,11 @@ def parse_path(text: str) -> Any:
 
 def watch(query: Any) -> None:
     """Let all segments of a query, also those inside its filters, check the deadline."""
-    query.segments = tuple(_watched(segment) for segment in query.segments)
+    kinds = [_Descent if isinstance(each, JSONPathRecursiveDescentSegment) else _Child for each in query.segments]
+    query.segments = tuple(
+        kind(env=segment.env, token=segment.token, selectors=segment.selectors)
+        for kind, segment in zip(kinds, query.segments, strict=True)
+    )
     for segment in query.segments:
         for selector in segment.selectors:
             if isinstance(selector, Filter):
@@ -262,26 +266,14 @@ def watch_expression(expression: Any) -> None:
         watch_expression(child)
 
 
-def _watched(segment: Any) -> Any:
-    kind = _Descent if isinstance(segment, JSONPathRecursiveDescentSegment) else _Child
-    return kind(env=segment.env, token=segment.token, selectors=segment.selectors)
-
-
 class _Child(JSONPathChildSegment):
     def resolve(self, nodes: Iterable[Any]) -> Iterator[Any]:
-        deadline = current()
-        for node in nodes:
-            deadline.check()
-            for selector in self.selectors:
-                yield from selector.resolve(node)
+        return _selected(self, nodes)
 
 
 class _Descent(JSONPathRecursiveDescentSegment):
     def resolve(self, nodes: Iterable[Any]) -> Iterator[Any]:
-        for node in nodes:
-            for inner in _descendants(node, None):
-                for selector in self.selectors:
-                    yield from selector.resolve(inner)
+        return _selected(self, nodes)
 
 
 def _descendants(node: Any, seen: set[Any] | None) -> Iterator[Any]:
@@ -308,13 +300,14 @@ def find(query: Any, payload: Any) -> Iterator[Any]:
     root = JSONPathMatch(filter_context={}, obj=payload, parent=None, path="$", parts=(), root=payload)
     nodes: Iterable[Any] = [root]
     for segment in query.segments:
-        nodes = _distinct(segment, nodes)
+        nodes = _selected(segment, nodes, visited=set(), found=set())
     yield from nodes
 
 
-def _distinct(segment: Any, nodes: Iterable[Any]) -> Iterator[Any]:
-    visited: set[Any] = set()
-    found: set[Any] = set()
+def _selected(
+    segment: Any, nodes: Iterable[Any], visited: set[Any] | None = None, found: set[Any] | None = None
+) -> Iterator[Any]:
+    """What a segment selects; with sets of locations to keep, each location once."""
     is_descent = isinstance(segment, _Descent)
     deadline = current()
     for node in nodes:
@@ -322,6 +315,7 @@ def _distinct(segment: Any, nodes: Iterable[Any]) -> Iterator[Any]:
         for inner in _descendants(node, visited) if is_descent else (node,):
             for selector in segment.selectors:
                 for match in selector.resolve(inner):
-                    if match.parts not in found:
-                        found.add(match.parts)
+                    if found is None or match.parts not in found:
+                        if found is not None:
+                            found.add(match.parts)
                         yield match
