@@ -6,21 +6,24 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
+from os.path import commonprefix
 from typing import Any, NamedTuple, TypeVar
 
-from driftline.payloads._rules.scalars import Step, epoch, read_time_format
-from driftline.payloads._schema.nodes import EXTENSION_PREFIX
+from driftline.payloads._rules.extensions import read_rules
+from driftline.payloads._rules.meaning import Meaning
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.paths import Place, place_text
 from driftline.payloads._values.values import (
-    CASTS,
     EPOCH_UNITS,
     MISSING,
+    NEW,
+    OLD,
     CastError,
     Instant,
     Json,
@@ -46,7 +49,6 @@ _UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a
 _CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9_.:+-]")
 
 Pair = tuple[Any, Any]
-Explains = Callable[[Any, Any], bool]  # whether a rule explains two different values
 T = TypeVar("T")
 
 
@@ -248,28 +250,44 @@ class Hypothesis(NamedTuple):
     """A rule that may explain differences; `can_be_sure` is False where it needs a review in any case."""
 
     rule: dict[str, Any]
-    explains: Explains
     can_be_sure: bool
     why: str
     rare_is_fine: bool = False
+
+    def judged(self, differing: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+        """The pairs of scalars that a comparison accepts under the rule, and the others."""
+        given = {f"{EXTENSION_PREFIX}{name}": Extension(value, "") for name, value in self.rule.items()}
+        meaning = Meaning(read_rules(given), empty_as_null="empty-string-as-null" in self.rule)
+
+        def is_accepted(old: Value, new: Value) -> bool:
+            try:
+                left, right = meaning.prepared(old, OLD), meaning.prepared(new, NEW)
+            except CastError:
+                return False
+            return kind_of(left) == kind_of(right) and meaning.verdict(left, right, old, new) is None
+
+        good: list[Pair] = []
+        bad: list[Pair] = []
+        for pair in differing:
+            (good if is_accepted(*pair) else bad).append(pair)
+        return good, bad
 
 
 def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
     """What could explain the differing pairs of a field; `both` are all pairs that have it."""
     enough = SHARE * len(differing)
-    if sum(_both_empty(*pair) for pair in differing) >= enough:
-        yield Hypothesis({"empty-string-as-null": True}, _both_empty, False, "empty text and null")
+    if sum(old in (None, "") and new in (None, "") for old, new in differing) >= enough:
+        yield Hypothesis({"empty-string-as-null": True}, False, "empty text and null")
     values = [pair for pair in differing if pair[0] is not None and pair[1] is not None]
     if not values:
         return
     is_crossed = sum(kind_of(old) != kind_of(new) for old, new in values) >= enough
     if is_crossed:
         yield from _casts(values)
-        yield from _epochs()
     texts = [pair for pair in values if isinstance(pair[0], str) and isinstance(pair[1], str)]
     are_texts = len(texts) >= enough
     if are_texts:
-        yield Hypothesis({"trim-whitespace": True}, _texts_alike(str.strip), True, "blanks at the ends")
+        yield Hypothesis({"trim-whitespace": True}, True, "blanks at the ends")
         moments = [(parse_iso(old), parse_iso(new)) for old, new in texts]
         read = [(old, new) for old, new in moments if old is not None and new is not None]
         if len(read) >= SHARE * len(texts):
@@ -279,12 +297,8 @@ def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
     if are_texts:
         words = {old for old, _ in both if isinstance(old, str)}
         sure = len({word.lower() for word in words}) == len(words)  # else case tells values apart in Old
-        yield Hypothesis({"case-insensitive": True}, _texts_alike(str.lower), sure, "upper and lower case")
+        yield Hypothesis({"case-insensitive": True}, sure, "upper and lower case")
     yield from _numbers(values, enough, is_crossed)
-
-
-def _both_empty(old: object, new: object) -> bool:
-    return (old is None or old == "") and (new is None or new == "")
 
 
 def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
@@ -292,44 +306,11 @@ def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
     for name in ("string", "float", "boolean"):
         # Booleans have few spellings; many words cast to two by chance.
         if name != "boolean" or len(words) <= 6:
-            yield Hypothesis({"cast": name}, _cast_alike(CASTS[name]), True, "the same value in another JSON type")
-
-
-def _cast_alike(cast: Callable[[Any], Any]) -> Explains:
-    def explains(old: object, new: object) -> bool:
-        try:
-            return old is not None and new is not None and same_json(cast(old), cast(new))
-        except CastError:
-            return False
-
-    return explains
-
-
-def _epochs() -> Iterator[Hypothesis]:
+            yield Hypothesis({"cast": name}, True, "the same value in another JSON type")
     for name in EPOCH_UNITS:
         for old, new in ((name, "ISO8601"), ("ISO8601", name)):
-            written = {"old": old, "new": new}
-            explains = _moments_alike(0, epoch(read_time_format(written)))
-            yield Hypothesis({"datetime-format": written}, explains, True, "the same moment as a count and as text")
-
-
-def _moments_alike(limit: int, step: Step | None = None) -> Explains:
-    """Whether two moments (as a step makes them) are at most some nanoseconds apart."""
-
-    def explains(old: object, new: object) -> bool:
-        if step is not None:
-            try:
-                old, new = step.old(old) if step.old else old, step.new(new) if step.new else new
-            except CastError:
-                return False
-        left, right = (parse_iso(side) if isinstance(side, str) else None for side in (old, new))
-        return left is not None and right is not None and abs(left.nanoseconds - right.nanoseconds) <= limit
-
-    return explains
-
-
-def _texts_alike(form: Callable[[str], str]) -> Explains:
-    return lambda old, new: isinstance(old, str) and isinstance(new, str) and form(old) == form(new)
+            rule = {"datetime-format": {"old": old, "new": new}}
+            yield Hypothesis(rule, True, "the same moment as a count and as text")
 
 
 def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
@@ -338,14 +319,12 @@ def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
     note = "; one side has no zone" if is_mixed else ""
     if span == 0:
         why = "the same moment in another zone or spelling" + note
-        yield Hypothesis({"datetime-format": "ISO8601"}, _moments_alike(0), not is_mixed, why)
+        yield Hypothesis({"datetime-format": "ISO8601"}, not is_mixed, why)
         return
-    for seconds, name in TIME_LIMITS:
-        if span <= seconds * SECOND:
-            rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
-            sure = seconds <= 10 and not is_mixed
-            yield Hypothesis(rule, _moments_alike(seconds * SECOND), sure, f"at most {name} apart{note}")
-            return
+    name = nice_duration(span)
+    if name is not None:
+        rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
+        yield Hypothesis(rule, span <= 10 * SECOND and not is_mixed, f"at most {name} apart{note}")
 
 
 def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:
@@ -361,32 +340,20 @@ def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:
     chosen = {word: counts.most_common(1)[0] for word, counts in seen.items()}
     if sum(count for _, count in chosen.values()) < SHARE * len(both):
         return
-    mapping = {
-        word: values[new] for word, (new, count) in chosen.items()
-        if count >= _ENUM_SIGHTINGS and _word(values[new]) != word
-    }  # fmt: skip
+    common = {word: values[new] for word, (new, count) in chosen.items() if count >= _ENUM_SIGHTINGS}
+    mapping = {word: new for word, new in common.items() if _word(new) != word}
     if not mapping:
         return
-    merges = len({new for new, _ in chosen.values()}) < len(chosen)
     # A word of Old that means another one in New: a flip, or a swap.
     turns = bool({_word(new) for new in mapping.values()} & seen.keys())
-    notes = [
-        note
-        for note, holds in (
-            ("several old values become one", merges),
-            ("values change places within one vocabulary", turns),
-            ("only one value was seen", len(seen) < 2),
-        )
-        if holds
-    ]
-    why = "; ".join([f"{len(mapping)} values, each with one counterpart", *notes])
-    yield Hypothesis(
-        {"enum-map": mapping},
-        lambda old, new: same_json(mapping.get(_word(old), old), new),
-        not notes,
-        why,
-        rare_is_fine=True,
-    )
+    notes = {
+        "several old values become one": len({new for new, _ in chosen.values()}) < len(chosen),
+        "values change places within one vocabulary": turns,
+        "only one value was seen": len(seen) < 2,
+    }
+    held = [note for note, holds in notes.items() if holds]
+    why = "; ".join([f"{len(mapping)} values, each with one counterpart", *held])
+    yield Hypothesis({"enum-map": mapping}, not held, why, rare_is_fine=True)
 
 
 def _word(value: Any) -> str:
@@ -399,39 +366,31 @@ def _numbers(values: list[Pair], enough: float, is_crossed: bool) -> Iterator[Hy
         return
     read = [(number(old), number(new)) for old, new in values]
     found = [(old, new) for old, new in read if old is not None and new is not None]
-    if len(found) < enough:
-        return
-    extra = {} if plain else {"cast": "float"}
-    yield from _scale(found, extra)
-    yield from _rounding(found, extra)
-    yield from _spread(found, extra)
+    for hypothesis in (*_scale(found), *_rounding(found), *_spread(found)) if len(found) >= enough else ():
+        yield hypothesis if plain else hypothesis._replace(rule={"cast": "float", **hypothesis.rule})
 
 
-def _scale(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
+def _scale(found: list[tuple[Decimal, Decimal]]) -> Iterator[Hypothesis]:
     ratios = Counter((new / old).normalize() for old, new in found if old)
     if not ratios or len({old for old, _ in found}) < 5:
         return
     factor, count = ratios.most_common(1)[0]
     if count >= SHARE * sum(ratios.values()) and factor in _SCALES:
         value = int(factor) if factor >= 1 else float(factor)
-        why = f"New is Old times {value}"
-        yield Hypothesis({**extra, "scale": value}, _related(lambda old, new: old * factor == new), False, why)
+        yield Hypothesis({"scale": value}, False, f"New is Old times {value}")
 
 
-def _rounding(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
+def _rounding(found: list[tuple[Decimal, Decimal]]) -> Iterator[Hypothesis]:
     for places in range(7):
-        unit = Decimal(1).scaleb(-places)
-        half = unit / 2
+        half = Decimal(1).scaleb(-places) / 2
         if sum(abs(new - old) <= half and new == round(new, places) for old, new in found) >= SHARE * len(found):
             large = sum(abs(new - old) > abs(old) / 1000 for old, new in found) > 0.2 * len(found)
             sure = places > 0 and not (large and places < 2)
-            rule = {**extra, "precision": float(half)}
-            why = f"New is rounded to {places} decimals"
-            yield Hypothesis(rule, _related(_within(half)), sure, why)
+            yield Hypothesis({"precision": float(half)}, sure, f"New is rounded to {places} decimals")
             return
 
 
-def _spread(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
+def _spread(found: list[tuple[Decimal, Decimal]]) -> Iterator[Hypothesis]:
     distances = sorted(abs(new - old) for old, new in found)
     limit = nice_limit(most(distances))
     size = sorted(abs(old) for old, _ in found)[len(found) // 2] or Decimal(1)
@@ -443,20 +402,7 @@ def _spread(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> 
     # What is beyond must be far away, or the spread has no edge.
     sure = limit <= size / 1000 and not is_sided and (not beyond or min(beyond) > 4 * limit)
     why = f"at most {limit} apart" + ("; always to the same side" if is_sided else "")
-    rule = {**extra, "precision": float(limit)}
-    yield Hypothesis(rule, _related(_within(limit)), sure, why)
-
-
-def _within(limit: Decimal) -> Callable[[Decimal, Decimal], bool]:
-    return lambda old, new: abs(new - old) <= limit
-
-
-def _related(test: Callable[[Decimal, Decimal], bool]) -> Explains:
-    def explains(old: Any, new: Any) -> bool:
-        left, right = number(old), number(new)
-        return left is not None and right is not None and test(left, right)
-
-    return explains
+    yield Hypothesis({"precision": float(limit)}, sure, why)
 
 
 def shape_of(values: list[Any]) -> str | None:
@@ -469,7 +415,7 @@ def shape_of(values: list[Any]) -> str | None:
         return None
     if all(re.match(_UUID, value) for value in values):
         return _UUID
-    prefix = re.match(r"(?:[A-Za-z]+[_:-])?", _common_prefix(values))
+    prefix = re.match(r"(?:[A-Za-z]+[_:-])?", commonprefix(values))  # noqa: RUF071 - of characters
     start = prefix.group() if prefix is not None else ""
     rest = [value[len(start) :] for value in values]
     shortest, longest = min(map(len, rest)), max(map(len, rest))
@@ -480,9 +426,3 @@ def shape_of(values: list[Any]) -> str | None:
             count = f"{{{shortest}}}" if shortest == longest else f"{{{shortest},{longest}}}"
             return f"^{re.escape(start)}{charset}{count}$"
     return None
-
-
-def _common_prefix(values: list[str]) -> str:
-    first, last = min(values), max(values)
-    size = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
-    return first[:size]

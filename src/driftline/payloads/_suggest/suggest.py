@@ -591,14 +591,13 @@ def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Sugge
 def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggestion | None:
     """The tightest hypothesis that explains the differences of a field."""
     for hypothesis in hypotheses(differing, both) if len(differing) >= MIN_DIFFERING else ():
-        good = [pair for pair in differing if hypothesis.explains(*pair)]
+        good, against = hypothesis.judged(differing)
         if len(good) < max(MIN_DIFFERING, SHARE * len(differing)):
             continue
         enough = is_sure(len(good), len(differing), len(both), rare_is_fine=hypothesis.rare_is_fine)
         level = "sure" if hypothesis.can_be_sure and enough else "review"
         is_rare = 2 * len(differing) < len(both)
         why = f"{hypothesis.why}; only in {len(differing)} of {len(both)}" if is_rare else hypothesis.why
-        against = [pair for pair in differing if not hypothesis.explains(*pair)]
         counts = (len(good), len(differing), len(both))
         return Suggestion(place, hypothesis.rule, level, *counts, why, good[:3], against[:3])
     return None
