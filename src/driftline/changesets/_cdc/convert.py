@@ -148,14 +148,24 @@ def row_changes(
     lines: Lines, tables: str | Table | Iterable[Table], options: CdcOptions, notes: list[CdcNote]
 ) -> Iterator[RowChange]:
     """The changes of rows, each checked against its table."""
-    target = _Tables(tables)
+    if isinstance(tables, str):
+        tables = tables_from_sql(tables)
+    known = {folded(table.name): table for table in ([tables] if isinstance(tables, Table) else tables)}
+    namespaces: dict[str, str] = {}
     transaction = _Transaction()
     for line, event in events_of(lines, options.source):
         transaction.see(event)
         if event.kind in ("begin", "commit"):
             continue
         with AtLine(line):
-            table = target.of(event)
+            name = folded(event.table)
+            if name not in known:
+                raise cdc_error("unknown_table", f'the schema has no table "{event.table}"')
+            if namespaces.setdefault(name, event.namespace) != event.namespace:
+                # One name in two databases would be mixed up.
+                where = f"{namespaces[name]} and {event.namespace}"
+                raise cdc_error("ambiguous_table", f'table "{event.table}" comes from {where}: give one of them')
+            table = known[name]
             if event.kind != "truncate":
                 yield RowChange.of(event, table, options, transaction.number, line)
             elif options.on_truncate == "skip":
@@ -190,28 +200,6 @@ class _Transaction:
         elif not self.is_open and is_new:
             self.number += 1
             self._id = event.transaction
-
-
-class _Tables:
-    """The tables that messages are about, by name; one name in two databases would be mixed up."""
-
-    def __init__(self, tables: str | Table | Iterable[Table]) -> None:
-        if isinstance(tables, str):
-            tables = tables_from_sql(tables)
-        listed = [tables] if isinstance(tables, Table) else tables
-        self._tables = {folded(table.name): table for table in listed}
-        self._namespaces: dict[str, str] = {}
-
-    def of(self, event: CdcEvent) -> Table:
-        name = folded(event.table)
-        if name not in self._tables:
-            raise cdc_error("unknown_table", f'the schema has no table "{event.table}"')
-        if self._namespaces.setdefault(name, event.namespace) != event.namespace:
-            raise cdc_error(
-                "ambiguous_table",
-                f'table "{event.table}" comes from {self._namespaces[name]} and {event.namespace}: give one of them',
-            )
-        return self._tables[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ def _wal2json_change(change: Message, name: str, transaction: str | None) -> Ite
     elif kind is not None:
         if name == "kind":
             keys = change.get("oldkeys")
-            old = None if keys is None else _columns(keys, "keynames", "keytypes", "keyvalues")
-            new = _columns(change, "columnnames", "columntypes", "columnvalues") if "columnnames" in change else None
+            old = None if keys is None else _columns(keys, "key")
+            new = _columns(change, "column") if "columnnames" in change else None
         else:
             old, new = (
                 None if change.get(side) is None else _typed(_member(change, side, list))
@@ -124,13 +124,13 @@ def _wal2json_change(change: Message, name: str, transaction: str | None) -> Ite
         yield CdcEvent(kind, table, str(change.get("schema", "")), old, new, transaction=transaction)
 
 
-def _columns(source: Message, names: str, types: str, values: str) -> Image:
-    columns = _member(source, names, list)
-    declared = source.get(types) or [""] * len(columns)
-    given = _member(source, values, list)
-    if not len(columns) == len(declared) == len(given):
-        raise cdc_error("invalid_message", f"{len(columns)} {names}, {len(declared)} types and {len(given)} values")
-    return {name: _postgresql_value(value, kind) for name, kind, value in zip(columns, declared, given, strict=True)}
+def _columns(source: Message, prefix: str) -> Image:
+    names, values = (_member(source, f"{prefix}{what}", list) for what in ("names", "values"))
+    types = source.get(f"{prefix}types") or [""] * len(names)
+    if not len(names) == len(types) == len(values):
+        counts = f"{len(names)} {prefix}names, {len(types)} types and {len(values)} values"
+        raise cdc_error("invalid_message", counts)
+    return {name: _postgresql_value(value, kind) for name, kind, value in zip(names, types, values, strict=True)}
 
 
 def _typed(columns: Sequence[Message]) -> Image:

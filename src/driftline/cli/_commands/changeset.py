@@ -16,7 +16,7 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
-    from driftline.changesets import CdcNote, CdcOptions, Database, DiffFindings, Note, Problem, Table
+    from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table
 
 _EPILOG = """\b
 Examples:
@@ -261,14 +261,11 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: 
     if output is not None:
         from driftline.cli._terminal import say
 
-        say(f"{_counted(found)} written to {output}" if found.records or found.statements else "no difference")
+        schema = f"{found.statements:,} statements about the schema" if found.statements else ""
+        rows = f"{found.records:,} changes in {', '.join(found.names)}" if found.records else ""
+        counted = " and ".join(filter(None, (schema, rows)))
+        say(f"{counted} written to {output}" if counted else "no difference")
     return DIFFERENT if found.records or found.statements or found.problems else SAME
-
-
-def _counted(found: DiffFindings) -> str:
-    schema = f"{found.statements:,} statements about the schema" if found.statements else ""
-    rows = f"{found.records:,} changes in {', '.join(found.names)}" if found.records else ""
-    return " and ".join(filter(None, (schema, rows)))
 
 
 @_command(
@@ -333,26 +330,35 @@ def from_cdc(
     **options: Any,
 ) -> None:
     """Make changes from the messages of wal2json, Debezium or Maxwell."""
-    from driftline.changesets import CdcOptions, from_cdc as read_cdc
+    from driftline.changesets import CdcOptions, deltas_from_cdc, from_cdc as read_cdc
+    from driftline.core import open_output, write_all
+    from driftline.deltas import Clock
 
     tables = _tables(database, schema)
     if not tables:
         raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
     if form != "deltas" and (client_id is not None or start is not None):
         raise OptionError("--client-id and --start are for --format deltas")
+    notes: list[CdcNote] = []
     with _lines(file) as lines:
         if form == "deltas":
             if client_id is None or per_transaction is not None:
                 raise OptionError("deltas need --client-id, and go into one file")
-            _write_deltas(lines, tables, file, output, client_id, start, options)
+            first = Clock() if start is None else start
+            with open_output(output, (file,)) as out:
+                for delta in deltas_from_cdc(lines, tables, client_id=client_id, start=first, notes=notes, **options):
+                    text = json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":"))
+                    write_all(out, f"{text}\n".encode())
         elif per_transaction is not None:
             if output is not None:
                 raise OptionError("give -o or --per-transaction, not both")
-            _write_transactions(lines, tables, form, per_transaction, CdcOptions(**options))
+            notes = _write_transactions(lines, tables, form, per_transaction, CdcOptions(**options))
         else:
             captured = read_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
             _write(captured.changes.write_to, output, file)
-            _tell_cdc_notes(captured.notes)
+            notes = captured.notes
+    for note in notes:
+        click.echo(f"note[{note.code}]: {note.name}: line {note.line} was passed over", err=True)
 
 
 @contextmanager
@@ -366,30 +372,10 @@ def _lines(file: str) -> Iterator[Iterable[bytes]]:
         yield stream
 
 
-def _write_deltas(
-    lines: Iterable[bytes],
-    tables: list[Table],
-    file: str,
-    output: str | None,
-    client_id: str,
-    start: int | None,
-    options: dict[str, Any],
-) -> None:
-    from driftline.changesets import deltas_from_cdc
-    from driftline.core import open_output, write_all
-    from driftline.deltas import Clock
-
-    notes: list[CdcNote] = []
-    first = Clock() if start is None else start
-    with open_output(output, (file,)) as out:
-        for delta in deltas_from_cdc(lines, tables, client_id=client_id, start=first, notes=notes, **options):
-            write_all(out, json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
-    _tell_cdc_notes(notes)
-
-
 def _write_transactions(
     lines: Iterable[bytes], tables: list[Table], form: str, directory: str, options: CdcOptions
-) -> None:
+) -> list[CdcNote]:
+    import re
     import tempfile
     from pathlib import Path
 
@@ -406,23 +392,13 @@ def _write_transactions(
     with tempfile.TemporaryDirectory(dir=folder) as waiting:
         for number, captured in enumerate(transactions(lines, tables, options, format=form), 1):  # type: ignore[arg-type]
             notes = captured.notes
-            with atomic_write(Path(waiting) / _file_name(number, captured.transaction, form)) as out:
+            is_name = re.fullmatch("[0-9A-Za-z_-]{1,60}", captured.transaction or "")
+            own = f"-{captured.transaction}" if is_name else ""
+            with atomic_write(Path(waiting) / f"{number:06d}{own}.{form}") as out:
                 captured.changes.write_to(out)
         for path in sorted(Path(waiting).iterdir()):
             path.rename(folder / path.name)
-    _tell_cdc_notes(notes)
-
-
-def _file_name(number: int, transaction: str | None, form: str) -> str:
-    import re
-
-    known = transaction is not None and re.fullmatch("[0-9A-Za-z_-]{1,60}", transaction)
-    return f"{number:06d}-{transaction}.{form}" if known else f"{number:06d}.{form}"
-
-
-def _tell_cdc_notes(notes: Iterable[CdcNote]) -> None:
-    for note in notes:
-        click.echo(f"note[{note.code}]: {note.name}: line {note.line} was passed over", err=True)
+    return notes
 
 
 @contextmanager
