@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         connect as connect,
         database_from_sql as database_from_sql,
         tables_from_database as tables_from_database,
-        tables_from_sql as tables_from_sql,
     )
     from driftline.changesets._format.show import (
         json_array_lines as json_array_lines,

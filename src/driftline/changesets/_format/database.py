@@ -286,7 +286,9 @@ def shape_differences(old: StoredTable, new: StoredTable) -> list[str]:
     """
     before, after = ([folded(column.name) for column in side.columns] for side in (old, new))
     if before != after:
-        return [_other_columns(before, after)]
+        only = {"OLD": [name for name in before if name not in after], "NEW": [n for n in after if n not in before]}
+        told = [f"only {side} has column {', '.join(names)}" for side, names in only.items() if names]
+        return ["; ".join(told) or "its columns are in another order"]
     was, now = _traits(old), _traits(new)
     names = dict.fromkeys([*was, *now])
     differing = [name for name in names if was.get(name) != now.get(name)]
@@ -305,18 +307,6 @@ def _traits(table: StoredTable) -> dict[str, str]:
         traits[f"affinity of {folded(column.name)}"] = column.affinity.value
         traits[f"collation of {folded(column.name)}"] = collation.upper()
     return traits | {f"generated column {name}": " ".join(made) for name, made in table.generators.items()}
-
-
-def _other_columns(before: list[str], after: list[str]) -> str:
-    only = [
-        f"only {side} has column {', '.join(names)}"
-        for side, names in (
-            ("OLD", [name for name in before if name not in after]),
-            ("NEW", [name for name in after if name not in before]),
-        )
-        if names
-    ]
-    return "; ".join(only) or "its columns are in another order"
 
 
 def table_from_sql(text: str) -> Table:

@@ -464,10 +464,8 @@ def joined_fields(vectors: Iterable[Vector]) -> pa.LargeBinaryArray:
 
 def content_of(records: pa.LargeBinaryArray) -> memoryview:
     """The bytes of all records in one piece."""
-    _, offset_buffer, content_buffer = records.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64)
-    start, end = int(offsets[records.offset]), int(offsets[records.offset + len(records)])
-    return memoryview(content_buffer)[start:end] if content_buffer is not None else memoryview(b"")
+    starts, lengths, content = byte_ranges(records)
+    return content[starts[0] : starts[-1] + lengths[-1]].data if len(starts) else memoryview(b"")
 
 
 # The row order of a session (`table.py`), for arrays of keys.
@@ -542,13 +540,9 @@ def key_numbers(key: Sequence[Vector], hashes: Hashes) -> Indexes | None:
 
     Different hashes prove different keys; only rows whose hashes meet are compared.
     """
-    order = stable_order(hashes)
-    meets_next = hashes[order[1:]] == hashes[order[:-1]]
-    if not meets_next.any():
+    suspects = rows_that_meet(hashes)
+    if not len(suspects):
         return None
-    is_suspect = np.zeros(len(hashes), dtype=bool)
-    is_suspect[order[1:][meets_next]] = is_suspect[order[:-1][meets_next]] = True
-    suspects = np.flatnonzero(is_suspect)
     texts = joined_fields([vector.take(suspects) for vector in key])
     codes = as_numbers(pc.dictionary_encode(texts).indices)
     _, first_of_code = np.unique(codes, return_index=True)
@@ -558,6 +552,13 @@ def key_numbers(key: Sequence[Vector], hashes: Hashes) -> Indexes | None:
     first_row[suspects] = suspects[first_of_code[codes]]
     is_first = first_row == np.arange(len(hashes))
     return (np.cumsum(is_first) - 1)[first_row]
+
+
+def rows_that_meet(hashes: Hashes) -> Indexes:
+    """The rows that share their hash with another one, in their order."""
+    order = stable_order(hashes)
+    meets_next = hashes[order[1:]] == hashes[order[:-1]]
+    return np.unique(np.concatenate([order[1:][meets_next], order[:-1][meets_next]]))
 
 
 def _hash_column(hashes: Hashes, vector: Vector) -> Hashes:

@@ -170,15 +170,11 @@ class RowStatements:
     def of(self, old: Row | None, new: Row | None) -> str:
         """The statement of one change."""
         if old is None:
-            return self.insert(new or ())
+            values = ", ".join(map(self.literal, new or ()))
+            return f"INSERT INTO {self._name} ({self._columns}) VALUES ({values});"  # noqa: S608
         if new is None:
             return f"DELETE FROM {self._name} WHERE {self._where(old)};"  # noqa: S608
         return self._update(self._name, old, new)
-
-    def insert(self, row: Row) -> str:
-        """A row that is added."""
-        values = ", ".join(map(self.literal, row))
-        return f"INSERT INTO {self._name} ({self._columns}) VALUES ({values});"  # noqa: S608
 
     def write_to(self, out: IO[bytes], changes: Iterable[tuple[Row | None, Row | None]]) -> int:
         """Write changes in an order that runs: what is deleted goes first, what is inserted comes last."""

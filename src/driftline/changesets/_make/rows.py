@@ -208,8 +208,7 @@ class EventCollector:
 
     def fill(self, log: EventLog) -> None:
         """Append the events to a log, in their order."""
-        for before, after in zip(self._images[0::2], self._images[1::2], strict=True):
-            log.append(before, after, False)
+        log.extend(zip(self._images[0::2], self._images[1::2], strict=True))
 
     def ends_with_update(self) -> bool:
         """Whether the last event is an update, which is two events for a session."""

@@ -33,9 +33,9 @@ from driftline.changesets._format.records import (
     joined_fields,
     of_bytes,
     of_numbers,
+    rows_that_meet,
     sequence_numbers,
     session_order,
-    stable_order,
 )
 from driftline.changesets._format.session import EventLog, Events, encoded_entries, image_columns, single_entries
 from driftline.changesets._format.streams import merged, mixed_formats, other_shape
@@ -59,16 +59,13 @@ _BLOCK = 1 << 20
 _RECORDS = pa.schema([("number", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())])
 
 
-class Encoded(NamedTuple):
-    """Events of a section: their keys' hashes, keys and records; an update that changes nothing has an empty record."""
+def encoded(
+    table: Table, events: Events, marker: int
+) -> tuple[Hashes, pa.LargeBinaryArray, pa.LargeBinaryArray] | None:
+    """The hashes of the keys of events, their keys and their records; None where a key comes twice or changes.
 
-    hashes: Hashes
-    keys: pa.LargeBinaryArray
-    records: pa.LargeBinaryArray
-
-
-def encoded(table: Table, events: Events, marker: int) -> Encoded | None:
-    """Encode events in their order; None where a key comes twice, changes or is not whole."""
+    An update that changes nothing has an empty record.
+    """
     found = single_entries(table, events)
     if found is None:
         return None
@@ -78,14 +75,12 @@ def encoded(table: Table, events: Events, marker: int) -> Encoded | None:
     records, places = encoded_entries(table, entries, marker)
     lengths = np.zeros(len(events), dtype=np.int64)
     lengths[places] = byte_ranges(records)[1]
-    return Encoded(hashes, keys, binary_array(_offsets(lengths), content_of(records)))
+    return hashes, keys, binary_array(_offsets(lengths), content_of(records))
 
 
 def _has_repeated_key(hashes: Hashes, keys: pa.LargeBinaryArray | pa.ChunkedArray) -> bool:
     """Whether a key comes twice: equal keys have equal hashes, so only keys whose hashes meet are compared."""
-    order = stable_order(hashes)
-    meets = hashes[order[1:]] == hashes[order[:-1]]
-    suspects = np.unique(np.concatenate([order[1:][meets], order[:-1][meets]]))
+    suspects = rows_that_meet(hashes)
     return bool(len(suspects)) and len(keys.take(of_numbers(suspects)).unique()) < len(suspects)
 
 
@@ -161,11 +156,12 @@ class Spool:
         found = encoded(self._table, events, self._marker)
         if found is None:
             raise self._repeated_key()
-        self._records.write(content_of(found.records))
-        self._keys.write(content_of(found.keys))
-        self._hashes.append(found.hashes)
-        self._record_lengths.append(byte_ranges(found.records)[1])
-        self._key_lengths.append(byte_ranges(found.keys)[1])
+        hashes, keys, records = found
+        self._records.write(content_of(records))
+        self._keys.write(content_of(keys))
+        self._hashes.append(hashes)
+        self._record_lengths.append(byte_ranges(records)[1])
+        self._key_lengths.append(byte_ranges(keys)[1])
         self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
 
     def write_to(self, out: IO[bytes], *, event_after_last_key: bool, keys_are_unique: bool = False) -> int:
@@ -229,7 +225,8 @@ def encode_events(plan: SectionPlan, collector: EventCollector, first_event: int
     if found is None:
         raise key_collision(plan.table)
     sequence = sequence_numbers(np.arange(first_event, first_event + len(events)), plan.buckets)
-    columns = [of_numbers(found.hashes), of_numbers(sequence), found.keys, found.records]
+    hashes, keys, records = found
+    columns = [of_numbers(hashes), of_numbers(sequence), keys, records]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
