@@ -187,7 +187,6 @@ class _Transaction:
         self._id: str | None = None
 
     def see(self, event: CdcEvent) -> None:
-        """Take notice of the next event."""
         if event.kind == "commit":
             self.number += 1
             self.is_open, self._id = False, None
@@ -232,7 +231,6 @@ class RowChange:
         return cls(event, table, key, old, None if event.kind == "delete" else new, line, number)
 
     def add_to(self, changes: Changeset | Patchset) -> None:
-        """Add the change to a builder."""
         if isinstance(changes, Changeset) and self.event.kind != "insert" and self.old is None:
             with AtLine(self.line):
                 raise cdc_error(

@@ -177,7 +177,6 @@ def register_any(connection: apsw.Connection, name: str) -> None:
 
 
 def encoding_of(connection: apsw.Connection) -> str:
-    """The encoding of a database's texts."""
     return str(connection.pragma("encoding"))
 
 
@@ -272,7 +271,6 @@ class StoredTable:
 
     @property
     def rowid_kind(self) -> str:
-        """What identifies the stored rows."""
         if self.without_rowid:
             return "WITHOUT ROWID"
         return "INTEGER PRIMARY KEY" if self.primary_key and self.key_is_rowid else "a rowid of its own"
@@ -458,7 +456,6 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the token names, without its quotes."""
         if self.kind not in ("name", "string"):
             return self.text
         quote = self.text[-1]
@@ -466,7 +463,6 @@ class Token(NamedTuple):
 
 
 def scan(text: str) -> list[Token]:
-    """The tokens of an SQL text, in order."""
     found = _TOKEN.finditer(text)
     return [Token(str(m.lastgroup), m.group(), m.start(), m.end()) for m in found if m.lastgroup != "blank"]
 
@@ -485,7 +481,6 @@ class ColumnDefinition:
 
     @property
     def name(self) -> str:
-        """The column's name, without quotes."""
         return self.parts[0].name
 
     @cached_property
@@ -524,7 +519,6 @@ class TableDefinition:
         return cls(text, found[opening - 1], tuple(found[opening:]), tuple(columns))
 
     def renamed(self, name: str) -> str:
-        """The same statement for another name."""
         return f"CREATE TABLE {quoted(name)} {self.text[self.name.end :].lstrip()}"
 
     @property

@@ -61,7 +61,6 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes, offset: int) -> Header:
-    """The table header at `offset`."""
     columns, place = decode_varint(data, offset + 1)
     if not 0 < columns <= MAX_COLUMNS:
         raise CorruptChangesetError(f"a table of {columns} columns", offset=offset + 1)

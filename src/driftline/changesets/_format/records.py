@@ -72,7 +72,6 @@ _TWO_TO_63 = float(1 << 63)
 
 
 def of_numbers(numbers: npt.NDArray[np.integer[Any]]) -> pa.Int64Array:
-    """Integers, without nulls."""
     plain = np.ascontiguousarray(numbers, dtype=np.int64)
     return pa.Array.from_buffers(pa.int64(), len(plain), [None, pa.py_buffer(plain)])
 
@@ -100,7 +99,6 @@ def as_mask(array: pa.BooleanArray) -> Mask:
 
 
 def of_bytes(values: Sequence[bytes]) -> pa.LargeBinaryArray:
-    """Byte strings, one value each."""
     offsets = np.fromiter(accumulate(map(len, values), initial=0), dtype=np.int64, count=len(values) + 1)
     return binary_array(offsets, b"".join(values))
 
@@ -112,7 +110,6 @@ def binary_array(offsets: Indexes, content: npt.NDArray[np.uint8] | bytes | memo
 
 
 def empty_data(length: int) -> pa.LargeBinaryArray:
-    """So many empty byte strings."""
     return binary_array(np.zeros(length + 1, dtype=np.int64), b"")
 
 
@@ -129,7 +126,6 @@ class Vector:
     data: pa.LargeBinaryArray | None = None
 
     def has_tag(self, tag: int) -> Mask:
-        """Where the values have this type."""
         if isinstance(self.tags, int):
             return np.full(self.length, self.tags == tag)
         found: Mask = self.tags == tag
@@ -140,11 +136,9 @@ class Vector:
         return isinstance(self.tags, int) and self.tags == tag
 
     def tag_array(self) -> Tags:
-        """The tags, one per row."""
         return np.full(self.length, self.tags, dtype=np.uint8) if isinstance(self.tags, int) else self.tags
 
     def take(self, rows: npt.NDArray[np.int64]) -> Vector:
-        """The values of these rows, in this order."""
         return Vector(
             len(rows),
             self.tags if isinstance(self.tags, int) else self.tags[rows],
@@ -153,12 +147,10 @@ class Vector:
         )
 
     def reals(self) -> npt.NDArray[np.float64]:
-        """The numbers read as reals."""
         assert self.numbers is not None
         return self.numbers.view(np.float64)
 
     def value(self, row: int) -> Field:
-        """One value as a Python object."""
         tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
         if tag == TAG_INTEGER:
             assert self.numbers is not None
@@ -196,7 +188,6 @@ def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
 
 
 def concatenated(vectors: Sequence[Vector]) -> Vector:
-    """Columns one below the other."""
     if len(vectors) == 1:
         return vectors[0]
     tags = {vector.tags if isinstance(vector.tags, int) else -1 for vector in vectors}
@@ -211,7 +202,6 @@ def concatenated(vectors: Sequence[Vector]) -> Vector:
 
 
 def from_values(values: Sequence[Field]) -> Vector:
-    """A column from Python values."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return Vector(len(values), TAG_INTEGER, _integers(values))
@@ -386,7 +376,6 @@ class RecordWriter:
         self._pieces: list[pa.LargeBinaryArray] = []
 
     def byte(self, value: Bytes | int) -> None:
-        """One byte per record."""
         self._glue.append((value, None))
 
     def field(self, vector: Vector, present: Mask | None = None) -> None:
@@ -404,7 +393,6 @@ class RecordWriter:
                 add(content, None if np.all(rows) else rows)
 
     def joined(self) -> pa.LargeBinaryArray:
-        """All records."""
         self._flush()
         if len(self._pieces) == 1:
             return self._pieces[0]

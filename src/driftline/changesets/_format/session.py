@@ -79,7 +79,6 @@ class EventLog:
         self._indirect: list[int] = []
 
     def append(self, before: Row | None, after: Row | None, indirect: bool) -> None:
-        """Note one event."""
         if indirect:
             self._indirect.append(len(self._images) // 2)
         self._images += (before, after)

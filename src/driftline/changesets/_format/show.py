@@ -168,7 +168,6 @@ class RowStatements:
     exact: bool = False
 
     def of(self, old: Row | None, new: Row | None) -> str:
-        """The statement of one change."""
         if old is None:
             values = ", ".join(map(self.literal, new or ()))
             return f"INSERT INTO {self._name} ({self._columns}) VALUES ({values});"  # noqa: S608
@@ -243,7 +242,6 @@ def _append(out: IO[bytes], waiting: IO[bytes]) -> None:
 
 
 def write_line(out: IO[bytes], line: str) -> None:
-    """Write a statement and the end of its line."""
     write_all(out, f"{line}\n".encode(errors="surrogateescape"))
 
 

@@ -156,12 +156,10 @@ def merged(header: bytes, *records: bytes) -> bytes | None:
 
 
 def mixed_formats() -> ChangesetError:
-    """The error for files of both formats."""
     return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
 
 
 def other_shape(table: Table) -> ChangesetError:
-    """The error for a table that files describe differently."""
     return ChangesetError(
         f"table {table.name} has other columns or another key in another file: where columns were added, "
         "give the newer tables (--schema or --database)",
@@ -217,7 +215,6 @@ class Section:
     indirect: int = 0
 
     def statistics(self) -> dict[str, int]:
-        """The counts by name."""
         kinds = self.kinds
         return {"insert": kinds[INSERT], "update": kinds[UPDATE], "delete": kinds[DELETE], "indirect": self.indirect}
 

@@ -149,7 +149,6 @@ def encode_text(text: str) -> bytes:
 
 
 def integer_too_large(value: int) -> ChangesetError:
-    """The error for an integer that SQLite cannot hold."""
     return ChangesetError(f"{value} does not fit into 64 bits", code="integer_too_large")
 
 
@@ -223,7 +222,6 @@ def folded(name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -633,7 +631,6 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 def patchset_not_invertible() -> ChangesetError:
-    """The error for undoing what does not hold the old values."""
     return ChangesetError(
         "a patchset cannot be inverted: it does not hold the old values", code="patchset_not_invertible"
     )

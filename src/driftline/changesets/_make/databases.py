@@ -98,11 +98,9 @@ class DiffFindings:
     names: list[str] = field(default_factory=list)  # of the tables that change
 
     def problem(self, code: str, table: StoredTable, text: str) -> None:
-        """Add a problem of a table."""
         self.problems.append(Problem(code, table.name, text))
 
     def note(self, code: str, name: str, text: str) -> None:
-        """Add a note."""
         self.notes.append(Note(code, name, text))
 
 

@@ -88,7 +88,6 @@ class SchemaObject(NamedTuple):
 
     @property
     def drop(self) -> str:
-        """The statement that removes it."""
         return f"DROP {self.kind.upper()} {quoted(self.name)};"
 
     def same(self, other: SchemaObject | None) -> bool:
@@ -113,7 +112,6 @@ class Schema(NamedTuple):
 
     @classmethod
     def of(cls, connection: apsw.Connection) -> Schema:
-        """The schema of a database."""
         tables = stored_tables(connection)
         query = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
         found = [SchemaObject(*row) for row in connection.execute(query)]
@@ -121,7 +119,6 @@ class Schema(NamedTuple):
         return cls({item.key: item for item in found if folded(item.table) not in hidden}, tables)
 
     def triggers(self) -> list[SchemaObject]:
-        """The triggers among the objects."""
         return [item for item in self.objects.values() if item.kind == "trigger"]
 
 

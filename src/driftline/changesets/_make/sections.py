@@ -260,7 +260,6 @@ def _hashes(records: pa.Table) -> Hashes:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 

@@ -47,7 +47,6 @@ class TablePair:
 
     @property
     def width(self) -> int:
-        """How many columns a session sees."""
         return self.new.table.width
 
     def only_in(self, side: str) -> Iterator[Row]:
