@@ -42,6 +42,7 @@ from driftline.changesets._format.table import (
     folded,
     patchset_not_invertible,
     quoted,
+    refused,
 )
 from driftline.core import open_bytes
 from driftline.errors import ChangesetError, ConflictError, OptionError
@@ -190,7 +191,7 @@ def _check_file(found: Summary, invert: bool) -> None:
         try:
             name.decode()
         except UnicodeDecodeError:
-            raise ChangesetError(f"the name of table {name!r} is not UTF-8", code="invalid_name") from None
+            raise refused("invalid_name", f"the name of table {name!r} is not UTF-8") from None
 
 
 @contextmanager
@@ -504,7 +505,7 @@ class _ApplyRun:
             ) from error
         if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
             cause = hidden_cause(self.connection, self.fit.tables.values()) or f"SQLite says: {error}"
-            raise ChangesetError(f"nothing was applied: {cause}", code="apply_failed") from error
+            raise refused("apply_failed", f"nothing was applied: {cause}") from error
 
     def _wants(self, change: Any) -> bool:
         self._number += 1

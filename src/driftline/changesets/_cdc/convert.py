@@ -16,19 +16,10 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
-from driftline.changesets._cdc.dialects import (
-    AtLine,
-    CdcEvent,
-    CdcValue,
-    DecimalText,
-    Image,
-    NumberText,
-    cdc_error,
-    events_of,
-)
+from driftline.changesets._cdc.dialects import AtLine, CdcEvent, CdcValue, DecimalText, Image, NumberText, events_of
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import ROWID, tables_from_sql
-from driftline.changesets._format.table import Affinity, Field, Operation, Table, apply_affinity, folded
+from driftline.changesets._format.table import Affinity, Field, Operation, Table, apply_affinity, folded, refused
 from driftline.core import canonical_json, exact_number
 from driftline.deltas import (
     Clock,
@@ -160,22 +151,22 @@ def row_changes(
         with AtLine(line):
             name = folded(event.table)
             if name not in known:
-                raise cdc_error("unknown_table", f'the schema has no table "{event.table}"')
+                raise refused("unknown_table", f'the schema has no table "{event.table}"')
             if namespaces.setdefault(name, event.namespace) != event.namespace:
                 # One name in two databases would be mixed up.
                 where = f"{namespaces[name]} and {event.namespace}"
-                raise cdc_error("ambiguous_table", f'table "{event.table}" comes from {where}: give one of them')
+                raise refused("ambiguous_table", f'table "{event.table}" comes from {where}: give one of them')
             table = known[name]
             if event.kind != "truncate":
                 yield RowChange.of(event, table, options, transaction.number, line)
             elif options.on_truncate == "skip":
                 notes.append(CdcNote("truncate", table.name, line))
             else:
-                raise cdc_error(
+                raise refused(
                     "truncate", f"table {table.name} was truncated, and no change says so (--on-truncate skip)"
                 )
     if transaction.is_open:
-        raise cdc_error("open_transaction", "the last transaction has begun and was not committed")
+        raise refused("open_transaction", "the last transaction has begun and was not committed")
 
 
 class _Transaction:
@@ -217,23 +208,23 @@ class RowChange:
     def of(cls, event: CdcEvent, table: Table, options: CdcOptions, number: int, line: int) -> RowChange:
         """The change of an event, checked against its table."""
         if table.primary_key == (ROWID,):
-            raise cdc_error("no_key", f"table {table.name} has no primary key, and messages do not tell its rowids")
+            raise refused("no_key", f"table {table.name} has no primary key, and messages do not tell its rowids")
         before, new = _row(table, event.old), _row(table, event.new)
         old = _whole(table, before, event, options)
         if event.kind == "insert":
             if new is None:
-                raise cdc_error("invalid_message", f"an insert of {table.name} without a row")
+                raise refused("invalid_message", f"an insert of {table.name} without a row")
             _check_complete(table, new, "missing_column", "an insert")
             return cls(event, table, _key(table, new), None, new, line, number)
         key = _key(table, before if _has_key(table, before) else new if event.kind == "update" else None)
         if event.kind == "update" and new is None:
-            raise cdc_error("invalid_message", f"an update of {table.name} without a new row")
+            raise refused("invalid_message", f"an update of {table.name} without a new row")
         return cls(event, table, key, old, None if event.kind == "delete" else new, line, number)
 
     def add_to(self, changes: Changeset | Patchset) -> None:
         if isinstance(changes, Changeset) and self.event.kind != "insert" and self.old is None:
             with AtLine(self.line):
-                raise cdc_error(
+                raise refused(
                     "no_old_row",
                     f"table {self.table.name}: a changeset needs the whole old row (REPLICA IDENTITY FULL; wal2json "
                     "format 1 leaves NULLs out of it, Debezium does not tell: --before full), or make a patchset",
@@ -310,7 +301,7 @@ def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) ->
         for name, value in values.items():
             if isinstance(value, bytes):
                 where = f'table {change.table.name}, column "{name}"'
-                raise cdc_error("invalid_value", f"{where}: row deltas hold no blobs")
+                raise refused("invalid_value", f"{where}: row deltas hold no blobs")
         columns = [ColumnDelta(name, value) for name, value in values.items()]
         yield RowDelta.make(
             op=op,
@@ -331,7 +322,7 @@ def _row(table: Table, image: Image | None) -> Row | None:
         if table.is_generated(name):
             continue
         if folded(name) not in table.column_index:
-            raise cdc_error("schema_mismatch", f'table {table.name} has no column "{name}"')
+            raise refused("schema_mismatch", f'table {table.name} has no column "{name}"')
         column = table.columns[table.column_index[folded(name)]]
         row[column.name] = apply_affinity(_stored(value, column.affinity), column.affinity)
     return row
@@ -358,7 +349,7 @@ def _has_key(table: Table, row: Row | None) -> bool:
 
 def _key(table: Table, row: Row | None) -> Row:
     if row is None or not _has_key(table, row):
-        raise cdc_error(
+        raise refused(
             "no_key", f"table {table.name}: the message does not have the key ({', '.join(table.primary_key)})"
         )
     return {name: row[name] for name in table.primary_key}
@@ -367,7 +358,7 @@ def _key(table: Table, row: Row | None) -> Row:
 def _check_complete(table: Table, row: Mapping[str, Field], code: str, what: str) -> None:
     missing = [name for name in table.column_names if name not in row]
     if missing:
-        raise cdc_error(code, f'table {table.name}: {what} without a value for column "{missing[0]}"')
+        raise refused(code, f'table {table.name}: {what} without a value for column "{missing[0]}"')
 
 
 # Events of a table diff, which lakes load (pipeline §8): `added`, `changed` or `removed`, a changed row with only the
@@ -407,7 +398,7 @@ class CdcTable:
             token = int(value) if is_whole else exact_number(str(value)) if is_number else 0
             if survives(token):
                 return value
-            raise cdc_error(
+            raise refused(
                 "inexact_number",
                 f'column "{name}" is a number, a double, which would change {str(value)[:60]}: '
                 f'declare columns = {{ {name} = "{"integer" if is_whole else "decimal"}" }}',
@@ -490,7 +481,7 @@ def _typing() -> Iterator[None]:
     try:
         yield
     except DeltaError as error:
-        raise cdc_error(error.code, error.message) from error
+        raise refused(error.code, error.message) from error
 
 
 def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Iterator[tuple[int, CdcEvent]]:
@@ -507,7 +498,7 @@ def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Ite
                 facts.truncated += 1
                 if not table.skip_truncate:
                     with AtLine(offset, "byte"):
-                        raise cdc_error(
+                        raise refused(
                             "truncate",
                             f"table {table.name} was truncated, and no row says so: "
                             'on_truncate = "skip" passes over it',
@@ -572,14 +563,14 @@ def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
     if value is None:
         return None
     if isinstance(value, bytes):
-        raise cdc_error("invalid_value", f'column "{name}": row deltas hold no blobs')
+        raise refused("invalid_value", f'column "{name}": row deltas hold no blobs')
     if kind == "boolean":
         text = str(value).lower()
         if text not in (*_TRUE, *_FALSE):
-            raise cdc_error("wrong_type", f'column "{name}" holds {str(value)[:40]!r}, which is not a boolean')
+            raise refused("wrong_type", f'column "{name}" holds {str(value)[:40]!r}, which is not a boolean')
         return text in _TRUE
     if kind == "number" and isinstance(value, str):
-        raise cdc_error("wrong_type", f'column "{name}" holds {value[:40]!r}, which is not a number')
+        raise refused("wrong_type", f'column "{name}" holds {value[:40]!r}, which is not a number')
     if kind == "integer" or decimal_scale(kind) is not None:
         with _typing():
             return typed_row({name: value}, {name: kind})[name]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from driftline.changesets._format.table import MAX_INTEGER, MIN_INTEGER, Value
+from driftline.changesets._format.table import MAX_INTEGER, MIN_INTEGER, Value, refused
 from driftline.core import canonical_json, exact_number
 from driftline.deltas import as_double, survives
 from driftline.errors import ChangesetError, OptionError
@@ -129,7 +129,7 @@ def _columns(source: Message, prefix: str) -> Image:
     types = source.get(f"{prefix}types") or [""] * len(names)
     if not len(names) == len(types) == len(values):
         counts = f"{len(names)} {prefix}names, {len(types)} types and {len(values)} values"
-        raise cdc_error("invalid_message", counts)
+        raise refused("invalid_message", counts)
     return {name: _postgresql_value(value, kind) for name, kind, value in zip(names, types, values, strict=True)}
 
 
@@ -152,7 +152,7 @@ def _postgresql_value(value: Any, declared: str) -> CdcValue:
         try:
             return bytes.fromhex(value.removeprefix("\\x"))
         except (ValueError, AttributeError):
-            raise cdc_error("invalid_message", "a bytea value is not hexadecimal") from None
+            raise refused("invalid_message", "a bytea value is not hexadecimal") from None
     return _plain_value(value)
 
 
@@ -165,7 +165,7 @@ def _debezium_events(message: Message) -> Iterator[CdcEvent]:
     if payload is None:
         return
     if not isinstance(payload, Mapping):
-        raise cdc_error("invalid_message", "a payload is a JSON object")
+        raise refused("invalid_message", "a payload is a JSON object")
     if "status" in payload:
         return
     kind = _operation(payload, "op", "Debezium has no operation")
@@ -194,7 +194,7 @@ def _described_image(row: Message | None, fields: Mapping[str, Message]) -> Imag
     if row is None:
         return None
     if not isinstance(row, Mapping):
-        raise cdc_error("invalid_message", "a row is a JSON object")
+        raise refused("invalid_message", "a row is a JSON object")
     values = {name: _described_value(value, fields.get(name, {})) for name, value in row.items()}
     return {name: value for name, value in values.items() if value is not _UNKNOWN}
 
@@ -219,7 +219,7 @@ def _described_value(value: Any, field: Message) -> Any:
         if field.get("type") in ("float", "float32", "double", "float64"):
             return float(value)
     except (TypeError, ValueError, KeyError, OverflowError, binascii.Error):
-        raise cdc_error("invalid_message", f"{str(value)[:40]!r} is no {meaning or field.get('type')}") from None
+        raise refused("invalid_message", f"{str(value)[:40]!r} is no {meaning or field.get('type')}") from None
     return _plain_value(value)
 
 
@@ -241,9 +241,7 @@ def _time(value: object, name: str) -> str:
 def _maxwell_events(message: Message) -> Iterator[CdcEvent]:
     word = _member(message, "type", str)
     if word not in _OPERATIONS["type"]:
-        raise cdc_error(
-            "ddl", f"{word} of {message.get('table') or message['database']}: changes hold rows, no schemas"
-        )
+        raise refused("ddl", f"{word} of {message.get('table') or message['database']}: changes hold rows, no schemas")
     kind = _OPERATIONS["type"][word]
     if kind is None:
         return
@@ -278,7 +276,7 @@ _DIALECTS: dict[str, tuple[Callable[[Message], bool], Callable[[Message], Iterat
 def _operation(message: Message, name: str, unknown: str) -> CdcKind | None:
     word = _member(message, name, str)
     if word not in _OPERATIONS[name]:
-        raise cdc_error("unknown_message", f"{unknown} {word!r}")
+        raise refused("unknown_message", f"{unknown} {word!r}")
     return _OPERATIONS[name][word]
 
 
@@ -290,7 +288,7 @@ def _member(message: Message, name: str, kind: type) -> Any:
     """A member that a message must have, of the right type."""
     value = message.get(name)
     if not isinstance(value, kind):
-        raise cdc_error("invalid_message", f'"{name}" is missing or is not what it should be')
+        raise refused("invalid_message", f'"{name}" is missing or is not what it should be')
     return value
 
 
@@ -301,7 +299,7 @@ def _plain_value(value: Any) -> CdcValue:
     if isinstance(value, dict | list):
         numbers = _with_numbers(value)
         if not survives(numbers):
-            raise cdc_error(
+            raise refused(
                 "inexact_number", f"a double would change a number in {json.dumps(value)[:80]}: write it as text"
             )
         return canonical_json(as_double(numbers))
@@ -331,7 +329,7 @@ def events_of(lines: Iterable[str | bytes], source: str | None = None) -> Iterat
         with AtLine(number):
             events = next((events for matches, events in dialects if matches(message)), None)
             if events is None:
-                raise cdc_error("unknown_message", f"not a message of {source or 'any known source: ' + names}")
+                raise refused("unknown_message", f"not a message of {source or 'any known source: ' + names}")
             found = list(events(message))
         for event in found:
             yield number, event
@@ -351,11 +349,6 @@ class AtLine:
             text = error.message if self._unit == "line" else error.message.removeprefix("line 1: ")
             place = {"line" if self._unit == "line" else "offset": self._number}
             raise ChangesetError(f"{self._unit} {self._number}: {text}", code=error.code, **place) from error
-
-
-def cdc_error(code: str, text: str) -> ChangesetError:
-    """An error about a message; the reader adds its line."""
-    return ChangesetError(text, code=code)
 
 
 def _messages(lines: Iterable[str | bytes]) -> Iterator[tuple[int, Message]]:
@@ -391,7 +384,7 @@ def _whole_value(lines: list[Any], number: int) -> Any:
         try:
             return json.loads(lines[0][:0].join(lines), parse_float=NumberText, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise cdc_error("invalid_message", f"not a JSON message: {error}") from None
+            raise refused("invalid_message", f"not a JSON message: {error}") from None
 
 
 def _nesting(line: str | bytes) -> int:
@@ -407,7 +400,7 @@ def _checked(number: int, value: object) -> Iterator[tuple[int, Message]]:
             yield number, message
         elif message is not None:
             with AtLine(number):
-                raise cdc_error("invalid_message", "a message is a JSON object")
+                raise refused("invalid_message", "a message is a JSON object")
 
 
 def _no_constant(word: str) -> Any:

@@ -42,9 +42,9 @@ from driftline.changesets._format.table import (
     Table,
     folded,
     patchset_not_invertible,
+    refused,
 )
 from driftline.core import write_all
-from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
     from driftline.changesets._format.database import Database
@@ -84,8 +84,8 @@ class ChangeFile:
         """A file of this format; its columns get names from `tables` where given."""
         parsed = parse(data, tables)
         if not isinstance(parsed, cls) and data:
-            raise ChangesetError(
-                f"a {cls.__name__.lower()} is wanted, this is a {type(parsed).__name__.lower()}", code="wrong_format"
+            raise refused(
+                "wrong_format", f"a {cls.__name__.lower()} is wanted, this is a {type(parsed).__name__.lower()}"
             )
         return cls._made(parsed._closed, parsed._known)
 
@@ -117,9 +117,7 @@ class ChangeFile:
         """
         old, new = self._images(table, before), self._images(table, after)
         if old[0].length != new[0].length:
-            raise ChangesetError(
-                f"{old[0].length} rows before and {new[0].length} after an update", code="row_width_mismatch"
-            )
+            raise refused("row_width_mismatch", f"{old[0].length} rows before and {new[0].length} after an update")
         self.log_of(table).append_columns(old, new, indirect)
         return self
 
@@ -137,10 +135,10 @@ class ChangeFile:
     def add(self, operation: Operation) -> Self:
         """Merge an operation, such as one of another file, by the rules of a changegroup (changesets §3.1)."""
         if operation.patchset != (self.marker == PATCHSET_MARKER):
-            raise ChangesetError(
+            raise refused(
+                "mixed_formats",
                 f"this is a {type(self).__name__.lower()}, the operation comes from a "
                 f"{'patchset' if operation.patchset else 'changeset'}",
-                code="mixed_formats",
             )
         group = self._gathered()
         added = operation.table.header(self.marker) + operation.encode()
@@ -266,7 +264,7 @@ class ChangeFile:
     def _new_log(self, table: Table) -> EventLog:
         log = self._logs.setdefault(folded(table.name), EventLog(table))
         if log.table.columns != table.columns or log.table.key_flags != table.key_flags:
-            raise ChangesetError(f"two different tables named {table.name}", code="schema_mismatch")
+            raise refused("schema_mismatch", f"two different tables named {table.name}")
         log.aliases.append(table)
         self._log_of[id(table)] = log
         return log
@@ -283,9 +281,9 @@ class Changeset(ChangeFile):
         after = _after(table, before, new)
         unknown = [index for index, field in enumerate(before) if field is UNDEFINED and after[index] is not UNDEFINED]
         if unknown:
-            raise ChangesetError(
+            raise refused(
+                "missing_column",
                 f'table {table.name}: column "{table.column_names[unknown[0]]}" changes and has no old value',
-                code="missing_column",
             )
         return self._append(table, before, after, indirect)
 
@@ -341,12 +339,10 @@ class Patchset(ChangeFile):
 
     def _update_by_key(self, table: Table, key: Row, changes: object, indirect: bool) -> Self:
         if not isinstance(changes, Mapping):
-            raise ChangesetError("an update by key takes the changed columns as a mapping", code="invalid_changes")
+            raise refused("invalid_changes", "an update by key takes the changed columns as a mapping")
         changed = table.fields(changes)
         if any(changed[index] not in (UNDEFINED, key[index]) for index in table.key_indexes):
-            raise ChangesetError(
-                f"table {table.name}: a change of key needs the whole old and new row", code="key_change"
-            )
+            raise refused("key_change", f"table {table.name}: a change of key needs the whole old and new row")
         after = tuple(old if new is UNDEFINED else new for old, new in zip(key, changed, strict=True))
         return self._append(table, key, after, indirect)
 
@@ -393,7 +389,7 @@ def rebase(data: Changes, *rebase_data: bytes | SupportsBytes) -> Changeset | Pa
     content = content_of(data)
     tables = data.tables if isinstance(data, ChangeFile) else []
     if isinstance(parse(content), Patchset):
-        raise ChangesetError("a patchset cannot be rebased: it does not hold the old values", code="rebase_failed")
+        raise refused("rebase_failed", "a patchset cannot be rebased: it does not hold the old values")
     rebaser = apsw.Rebaser()  # type: ignore[no-untyped-call]
     try:
         for item in rebase_data:
@@ -402,16 +398,16 @@ def rebase(data: Changes, *rebase_data: bytes | SupportsBytes) -> Changeset | Pa
     except apsw.Error as error:
         for item in rebase_data:
             parse(bytes(item))
-        raise ChangesetError(f"the changes could not be rebased: {error}", code="rebase_failed") from error
+        raise refused("rebase_failed", f"the changes could not be rebased: {error}") from error
 
 
 def _before(table: Table, old: AnyRow) -> Row:
     before = table.row(old, partial=True)
     for index in table.key_indexes:
         if before[index] is UNDEFINED:
-            raise ChangesetError(
+            raise refused(
+                "missing_column",
                 f'table {table.name}: the old row has no value for its key column "{table.column_names[index]}"',
-                code="missing_column",
             )
     return before
 

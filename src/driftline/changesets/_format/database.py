@@ -31,9 +31,10 @@ from driftline.changesets._format.table import (
     apply_affinity,
     folded,
     quoted,
+    refused,
 )
 from driftline.core import StrPath, explain_os_error
-from driftline.errors import ChangesetError, DriftlineError, LockedError, OptionError, StorageError
+from driftline.errors import DriftlineError, LockedError, OptionError, StorageError
 
 Database = StrPath | apsw.Connection
 
@@ -118,7 +119,7 @@ def explained(name: str) -> Iterator[None]:
     except apsw.Error as error:
         raise _explain_sqlite_error(error, name) from error
     except UnicodeDecodeError as error:
-        raise ChangesetError(f"{name} has a name that is not UTF-8 in its schema", code="invalid_name") from error
+        raise refused("invalid_name", f"{name} has a name that is not UTF-8 in its schema") from error
 
 
 def _explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
@@ -127,16 +128,16 @@ def _explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
             f"{name} is locked by another connection: wait for it to end, or allow more time (--timeout)", path=name
         )
     if isinstance(error, apsw.NotADBError):
-        return ChangesetError(f"{name} cannot be opened as an SQLite database: {error}", code="not_a_database")
+        return refused("not_a_database", f"{name} cannot be opened as an SQLite database: {error}")
     if isinstance(error, apsw.CorruptError):
-        return ChangesetError(f"{name} is a damaged database: {error}", code="corrupt_database")
+        return refused("corrupt_database", f"{name} is a damaged database: {error}")
     if isinstance(error, apsw.FullError):
         return StorageError(f"the disk is full while writing {name}: free some space", code="disk_full", path=name)
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return StorageError(f"{name} cannot be written: {error}", code="permission_denied", path=name)
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_ERROR_MISSING_COLLSEQ:
-        return ChangesetError(f"{name}: {error}. {REGISTER}", code="unknown_collation")
-    return ChangesetError(f"{name}: SQLite says: {error}", code="sqlite_error")
+        return refused("unknown_collation", f"{name}: {error}. {REGISTER}")
+    return refused("sqlite_error", f"{name}: SQLite says: {error}")
 
 
 def hidden_cause(connection: apsw.Connection, tables: Iterable[Table]) -> str | None:
@@ -311,9 +312,9 @@ def table_from_sql(text: str) -> Table:
     """The table that one `CREATE TABLE` statement makes, read by SQLite in memory."""
     tables = tables_from_sql(text)
     if len(tables) != 1:
-        raise ChangesetError(f"one CREATE TABLE statement is wanted, {len(tables)} were found", code="invalid_schema")
+        raise refused("invalid_schema", f"one CREATE TABLE statement is wanted, {len(tables)} were found")
     if tables[0].primary_key == (ROWID,):
-        raise ChangesetError(f"table {tables[0].name} has no primary key", code="no_primary_key")
+        raise refused("no_primary_key", f"table {tables[0].name} has no primary key")
     return tables[0]
 
 
@@ -329,9 +330,7 @@ def database_from_sql(text: str) -> apsw.Connection:
     try:
         connection.execute(text)
     except apsw.Error as error:
-        raise ChangesetError(
-            f"the schema is not made of CREATE TABLE statements: {error}", code="invalid_schema"
-        ) from error
+        raise refused("invalid_schema", f"the schema is not made of CREATE TABLE statements: {error}") from error
     connection.authorizer = None
     return connection
 
@@ -341,7 +340,7 @@ def table_from_database(database: Database, name: str) -> Table:
     for table in tables_from_database(database):
         if folded(table.name) == folded(name):
             return table
-    raise ChangesetError(f'the database has no table "{name}"', code="unknown_table")
+    raise refused("unknown_table", f'the database has no table "{name}"')
 
 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:

@@ -35,8 +35,9 @@ from driftline.changesets._format.table import (
     decode_text,
     decode_varint,
     folded,
+    refused,
 )
-from driftline.errors import ChangesetError, CorruptChangesetError
+from driftline.errors import CorruptChangesetError
 
 MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
 _read_integer = struct.Struct(">q").unpack_from
@@ -139,10 +140,10 @@ def _known_table(table: Table, named: Mapping[str, Table]) -> Table:
     if known is None:
         return table
     if known.key_flags != table.key_flags:
-        raise ChangesetError(
+        raise refused(
+            "schema_mismatch",
             f"table {table.name} of the file has {table.width} columns and key {table.key_flags}, "
             f"the schema has {known.width} and {known.key_flags}",
-            code="schema_mismatch",
         )
     return known
 

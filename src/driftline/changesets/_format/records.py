@@ -45,8 +45,8 @@ from driftline.changesets._format.table import (
     encode_text,
     hash_step,
     integer_too_large,
+    refused,
 )
-from driftline.errors import ChangesetError
 
 Mask = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
@@ -265,7 +265,7 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
         try:
             return _with_nulls(array, TAG_INTEGER, numbers=as_numbers(_filled(array, 0)))
         except pa.ArrowInvalid:
-            raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
+            raise refused("integer_too_large", f'column "{name}" has integers beyond 64 bits') from None
     if pa.types.is_floating(kind):
         filled = _filled(array, float("nan")).cast(pa.float64())
         reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
@@ -276,9 +276,9 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
             array = array.cast(pa.large_string())
         data = array.cast(pa.large_binary())
         return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=_filled(data, b""))
-    raise ChangesetError(
+    raise refused(
+        "invalid_value",
         f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
-        code="invalid_value",
     )
 
 

@@ -45,8 +45,8 @@ from driftline.changesets._format.table import (
     Row,
     Table,
     plain_value,
+    refused,
 )
-from driftline.errors import ChangesetError
 
 NOWHERE = -1  # a row image that does not exist: the one before an insert, the one after a delete
 
@@ -136,13 +136,13 @@ def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vec
     given = {table.index_of(name): column for name, column in _named_columns(data) if not table.is_generated(name)}
     lengths = {len(column) for column in given.values()}
     if len(lengths) != 1:
-        raise ChangesetError(f"table {table.name}: columns of different lengths, or none", code="row_width_mismatch")
+        raise refused("row_width_mismatch", f"table {table.name}: columns of different lengths, or none")
     vectors = []
     for index, name in enumerate(table.column_names):
         if index in given:
             vectors.append(_as_vector(given[index], name))
         elif whole or table.key_flags[index]:
-            raise ChangesetError(f'table {table.name}: the data has no column "{name}"', code="missing_column")
+            raise refused("missing_column", f'table {table.name}: the data has no column "{name}"')
         else:
             vectors.append(Vector(max(lengths), TAG_UNDEFINED))
     return vectors

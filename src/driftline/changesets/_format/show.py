@@ -10,9 +10,8 @@ from functools import cached_property
 from itertools import chain, groupby, islice
 from typing import IO, Any
 
-from driftline.changesets._format.table import UNDEFINED, Field, Operation, Row, Table, Value, folded, quoted
+from driftline.changesets._format.table import UNDEFINED, Field, Operation, Row, Table, Value, folded, quoted, refused
 from driftline.core import write_all
-from driftline.errors import ChangesetError
 
 _SIGNS = {"insert": "+", "update": "~", "delete": "-"}
 _WIDEST = 60  # characters of a cell; longer ones are cut
@@ -145,8 +144,8 @@ def to_sql(operations: Iterable[Operation]) -> Iterator[str]:
 def check_named(table: Table) -> None:
     """Refuse a table whose columns have no names: statements need them, and a file does not hold them."""
     if not table.is_named:
-        raise ChangesetError(
-            f"table {table.name}: column names are not in the file, give a schema or a database", code="schema_needed"
+        raise refused(
+            "schema_needed", f"table {table.name}: column names are not in the file, give a schema or a database"
         )
 
 
@@ -292,7 +291,7 @@ def sql_literal(value: Field) -> str:
         if "\0" in value or not _is_unicode(value):
             return f"CAST(x'{value.encode(errors='surrogateescape').hex()}' AS TEXT)"
         return "'" + value.replace("'", "''") + "'"
-    raise ChangesetError("a field that the record leaves out has no literal", code="undefined_value")
+    raise refused("undefined_value", "a field that the record leaves out has no literal")
 
 
 def _real_literal(value: float) -> str:

@@ -28,6 +28,7 @@ from driftline.changesets._format.table import (
     Table,
     folded,
     patchset_not_invertible,
+    refused,
 )
 from driftline.core import io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
@@ -93,7 +94,7 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
             with open_changes() as stream:
                 if summary(stream).marker == PATCHSET_MARKER:
                     raise patchset_not_invertible() from error
-            raise ChangesetError(f"the changeset cannot be inverted: {error}", code="invert_failed") from error
+            raise refused("invert_failed", f"the changeset cannot be inverted: {error}") from error
 
 
 def concat_to(
@@ -156,14 +157,14 @@ def merged(header: bytes, *records: bytes) -> bytes | None:
 
 
 def mixed_formats() -> ChangesetError:
-    return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+    return refused("mixed_formats", "changesets and patchsets cannot be combined")
 
 
 def other_shape(table: Table) -> ChangesetError:
-    return ChangesetError(
+    return refused(
+        "schema_mismatch",
         f"table {table.name} has other columns or another key in another file: where columns were added, "
         "give the newer tables (--schema or --database)",
-        code="schema_mismatch",
     )
 
 
@@ -183,8 +184,8 @@ def why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError
             if table.key_flags != section.table.key_flags:
                 return other_shape(table)
     if isinstance(error, apsw.SchemaChangeError):
-        return ChangesetError("the files do not fit the tables that were given", code="schema_mismatch")
-    return ChangesetError(f"the files cannot be combined: {error}", code="concat_failed")
+        return refused("schema_mismatch", "the files do not fit the tables that were given")
+    return refused("concat_failed", f"the files cannot be combined: {error}")
 
 
 # The contents of a file, read a block at a time.

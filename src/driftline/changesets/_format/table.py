@@ -67,6 +67,11 @@ MAX_INTEGER: Final = (1 << 63) - 1
 _LOWER_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
+def refused(code: str, text: str) -> ChangesetError:
+    """The error for what cannot be done, by its code and in words."""
+    return ChangesetError(text, code=code)
+
+
 class TruncatedChangesetError(CorruptChangesetError):
     """The bytes end too early: damage in a file, the end of a block in a stream."""
 
@@ -145,11 +150,11 @@ def encode_text(text: str) -> bytes:
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
-        raise ChangesetError(f"text with a lone surrogate at character {error.start}", code="invalid_text") from error
+        raise refused("invalid_text", f"text with a lone surrogate at character {error.start}") from error
 
 
 def integer_too_large(value: int) -> ChangesetError:
-    return ChangesetError(f"{value} does not fit into 64 bits", code="integer_too_large")
+    return refused("integer_too_large", f"{value} does not fit into 64 bits")
 
 
 def decode_text(data: bytes) -> str:
@@ -364,18 +369,16 @@ class Table:
 
     def _check(self, known: Mapping[str, str]) -> None:
         if not self.name or "\0" in self.name:
-            raise ChangesetError("a table needs a name without NUL", code="invalid_table")
+            raise refused("invalid_table", "a table needs a name without NUL")
         if not 0 < len(self.columns) <= MAX_COLUMNS or len(known) != len(self.columns):
-            raise ChangesetError(
-                f"table {self.name}: columns must be 1 to {MAX_COLUMNS} distinct names", code="invalid_table"
-            )
+            raise refused("invalid_table", f"table {self.name}: columns must be 1 to {MAX_COLUMNS} distinct names")
         unknown = [part for part in self.primary_key if folded(part) not in known]
         if unknown:
-            raise ChangesetError(f'table {self.name} has no column "{unknown[0]}" for its key', code="invalid_table")
+            raise refused("invalid_table", f'table {self.name} has no column "{unknown[0]}" for its key')
         if not self.primary_key or len(set(self.primary_key)) != len(self.primary_key):
-            raise ChangesetError(
+            raise refused(
+                "no_primary_key",
                 f"table {self.name} needs a primary key of distinct columns: sessions skip tables without one",
-                code="no_primary_key",
             )
 
     @classmethod
@@ -452,7 +455,7 @@ class Table:
         try:
             return self.column_index[folded(column)]
         except KeyError:
-            raise ChangesetError(f'table {self.name} has no column "{column}"', code="unknown_column") from None
+            raise refused("unknown_column", f'table {self.name} has no column "{column}"') from None
 
     def row(self, row: AnyRow, *, partial: bool = False) -> Row:
         """A whole row as a tuple in column order, from a mapping by name or a sequence.
@@ -461,8 +464,8 @@ class Table:
         """
         made = row if type(row) is tuple else self._as_tuple(row)
         if len(made) != self.width:
-            raise ChangesetError(
-                f"table {self.name} has {self.width} columns, the row has {len(made)} values", code="row_width_mismatch"
+            raise refused(
+                "row_width_mismatch", f"table {self.name} has {self.width} columns, the row has {len(made)} values"
             )
         if _PLAIN_TYPES.issuperset(map(type, made)):
             return made
@@ -474,21 +477,19 @@ class Table:
         try:
             return plain_value(value)
         except ChangesetError as error:
-            raise ChangesetError(
-                f'table {self.name}, column "{self.column_names[index]}": {error.message}', code=error.code
+            raise refused(
+                error.code, f'table {self.name}, column "{self.column_names[index]}": {error.message}'
             ) from None
 
     def _as_tuple(self, row: AnyRow) -> Row:
         if isinstance(row, str | bytes):
-            raise ChangesetError(f"table {self.name}: a row is a mapping or a sequence of values", code="invalid_row")
+            raise refused("invalid_row", f"table {self.name}: a row is a mapping or a sequence of values")
         if not isinstance(row, Mapping):
             return tuple(row)
         fields = self.fields(row)
         if UNDEFINED in fields:
             missing = self.column_names[fields.index(UNDEFINED)]
-            raise ChangesetError(
-                f'table {self.name}: the row has no value for column "{missing}"', code="missing_column"
-            )
+            raise refused("missing_column", f'table {self.name}: the row has no value for column "{missing}"')
         return fields
 
     def fields(self, values: Mapping[str, Any]) -> Row:
@@ -505,14 +506,14 @@ class Table:
         if not isinstance(key, Mapping):
             parts = (key,) if isinstance(key, str | bytes) or not isinstance(key, Sequence) else key
             if len(parts) != len(self.primary_key):
-                raise ChangesetError(
+                raise refused(
+                    "invalid_key",
                     f"the key of table {self.name} has {len(self.primary_key)} columns, {len(parts)} values were given",
-                    code="invalid_key",
                 )
             key = dict(zip(self.primary_key, parts, strict=True))
         fields = self.fields(key)
         if any((fields[index] is UNDEFINED) == bool(flag) for index, flag in enumerate(self.key_flags)):
-            raise ChangesetError(f"the key of table {self.name} is ({', '.join(self.primary_key)})", code="invalid_key")
+            raise refused("invalid_key", f"the key of table {self.name} is ({', '.join(self.primary_key)})")
         return fields
 
 
@@ -530,8 +531,8 @@ def plain_value(value: Any) -> Value:
         return int(value)
     if hasattr(value, "dtype") and value.dtype.kind == "f":
         return float(value)
-    raise ChangesetError(
-        f"SQLite has no type for {type(value).__name__}: give an int, float, str, bytes or None", code="invalid_value"
+    raise refused(
+        "invalid_value", f"SQLite has no type for {type(value).__name__}: give an int, float, str, bytes or None"
     )
 
 
@@ -599,15 +600,15 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     def _check_same_row(self, other: Operation) -> None:
         same_table = folded(self.table.name) == folded(other.table.name)
         if not same_table or self.table.key_flags != other.table.key_flags or self.patchset != other.patchset:
-            raise ChangesetError(
+            raise refused(
+                "schema_mismatch",
                 f"operations on {self.table.name} and {other.table.name}: only changes of one format and one table "
                 "have a sum",
-                code="schema_mismatch",
             )
         if list(map(encode_value, self.key)) != list(map(encode_value, other.key)):
-            raise ChangesetError(
+            raise refused(
+                "different_rows",
                 f"table {self.table.name}: operations on the rows {self.key} and {other.key} have no sum",
-                code="different_rows",
             )
 
     def encode(self, *, patchset: bool | None = None) -> bytes:
@@ -631,9 +632,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 def patchset_not_invertible() -> ChangesetError:
-    return ChangesetError(
-        "a patchset cannot be inverted: it does not hold the old values", code="patchset_not_invertible"
-    )
+    return refused("patchset_not_invertible", "a patchset cannot be inverted: it does not hold the old values")
 
 
 def _by_name(table: Table, row: Row | None) -> dict[str, Value]:

@@ -47,6 +47,7 @@ from driftline.changesets._format.table import (
     encode_value,
     folded,
     hash_fields,
+    refused,
     session_places,
 )
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
@@ -190,7 +191,7 @@ class DiffSettings:
         tables, skip = ([g] if isinstance(g, str) else list(g or ()) for g in (self.tables, self.skip))
         for name in (*tables, *skip):
             if folded(name) not in known:
-                raise ChangesetError(f'no database has a table "{name}"', code="unknown_table")
+                raise refused("unknown_table", f'no database has a table "{name}"')
         wanted, left_out = (set(map(folded, names)) for names in (tables, skip))
         return lambda name: folded(name) not in left_out and (self.tables is None or folded(name) in wanted)
 
@@ -268,7 +269,7 @@ def _explained_apart(*paths: StrPath) -> Iterator[None]:
             for name in names:
                 with connect(name) as connection, explained(name):
                     if connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-                        raise ChangesetError(f"{name} is a damaged database", code=error.code) from error
+                        raise refused(error.code, f"{name} is a damaged database") from error
         raise
 
 
@@ -514,7 +515,7 @@ class Session:
         known = {folded(table.name) for table in tables_from_database(self._connection)}
         for name in [tables] if isinstance(tables, str) else tables:
             if folded(name) not in known:
-                raise ChangesetError(f'the database has no table "{name}" to record', code="unknown_table")
+                raise refused("unknown_table", f'the database has no table "{name}" to record')
             self._session.attach(name)
 
     def changeset(self) -> Changeset:

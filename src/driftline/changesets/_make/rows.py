@@ -11,7 +11,17 @@ import msgspec
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.records import PLAIN_INTEGER, Vector, from_values, matching
 from driftline.changesets._format.session import EventLog, single_entries
-from driftline.changesets._format.table import TAG_INTEGER, TAG_NULL, TAG_REAL, Row, Table, Value, folded, plain_value
+from driftline.changesets._format.table import (
+    TAG_INTEGER,
+    TAG_NULL,
+    TAG_REAL,
+    Row,
+    Table,
+    Value,
+    folded,
+    plain_value,
+    refused,
+)
 from driftline.core import canonical_json
 from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError
@@ -61,7 +71,7 @@ def from_deltas(deltas: Iterable[RowDelta], schemas: Schemas) -> Patchset:
     patch = Patchset()
     for (name, row_id), delta in first.items():
         if name not in known:
-            raise ChangesetError(f'no schema for table "{name}"', code="schema_needed")
+            raise refused("schema_needed", f'no schema for table "{name}"')
         _add_row(patch, tables[name], known[name], row_id, delta.op, states[name, row_id])
     return patch
 
@@ -72,9 +82,7 @@ def table_of(schema: TableSchema) -> Table:
     if schema.key:
         return Table(schema.table, columns=columns, primary_key=schema.key)
     if _ROW_ID_COLUMN in schema:
-        raise ChangesetError(
-            f'table {schema.table} has a column "{_ROW_ID_COLUMN}": name its key columns', code="schema_mismatch"
-        )
+        raise refused("schema_mismatch", f'table {schema.table} has a column "{_ROW_ID_COLUMN}": name its key columns')
     return Table(schema.table, columns=[(_ROW_ID_COLUMN, "TEXT"), *columns], primary_key=[_ROW_ID_COLUMN])
 
 
@@ -108,9 +116,9 @@ def _key_values(schema: TableSchema, row_id: str) -> dict[str, Value]:
     except ValueError:
         parts = None
     if not isinstance(parts, list) or len(parts) != len(schema.key):
-        raise ChangesetError(
+        raise refused(
+            "invalid_key",
             f"row id {row_id!r} of table {schema.table} is not a JSON array of {len(schema.key)} key values",
-            code="invalid_key",
         )
     return {name: _key_value(schema, name, part) for name, part in zip(schema.key, parts, strict=True)}
 
@@ -157,21 +165,19 @@ class EventCollector:
         if kind == "schema":
             columns = list(event["columns_b"])
             if self._wanted is not None and set(columns) != set(self._wanted):
-                raise ChangesetError(
+                raise refused(
+                    "schema_mismatch",
                     f"table {self._name} has columns {', '.join(self._wanted)}, the diff {', '.join(columns)}",
-                    code="schema_mismatch",
                 )
             self._columns = columns if self._wanted is None else list(self._wanted)
             return
         if kind in _FRAME:
             return
         if not self._columns:
-            raise ChangesetError("a table diff starts with its schema event", code="invalid_events")
+            raise refused("invalid_events", "a table diff starts with its schema event")
         if self.key is None:
             if "key" not in event:
-                raise ChangesetError(
-                    "a positional diff has no keys: diff with --key to make a changeset", code="key_needed"
-                )
+                raise refused("key_needed", "a positional diff has no keys: diff with --key to make a changeset")
             self.key = list(event["key"])
         if kind == "added":
             self._images += (None, self._row(event["row"]))
@@ -180,7 +186,7 @@ class EventCollector:
         elif kind == "changed":
             self._images += (self._row(event["before"]), self._row(event["after"]))
         else:
-            raise ChangesetError(f"a table diff has no event of type {kind!r}", code="invalid_events")
+            raise refused("invalid_events", f"a table diff has no event of type {kind!r}")
 
     def add_lines(self, lines: Iterable[bytes]) -> None:
         """Add the events of JSON lines."""
@@ -199,7 +205,7 @@ class EventCollector:
         """The table, with declared types and, where there are none, inferred ones."""
         unknown = [name for name in self._types if name not in {folded(column) for column in self._columns}]
         if unknown:
-            raise ChangesetError(f'the diff has no column "{unknown[0]}" to give a type to', code="unknown_column")
+            raise refused("unknown_column", f'the diff has no column "{unknown[0]}" to give a type to')
         columns = [
             (name, self._types.get(folded(name)) or vote.declared_type())
             for name, vote in zip(self._columns, self.votes() if votes is None else votes, strict=True)
@@ -262,10 +268,10 @@ def _fill(changes: Changeset | Patchset, collector: EventCollector, table: Table
 
 def key_collision(table: Table) -> ChangesetError:
     """The error for keys that are different texts and the same values, such as 1 and 01 as integers."""
-    return ChangesetError(
+    return refused(
+        "key_collision",
         f"table {table.name}: different keys become the same, or NULL, with these types: declare the key "
         f"({', '.join(table.primary_key)}) as TEXT",
-        code="key_collision",
     )
 
 
@@ -289,7 +295,7 @@ def _write(
     notice: Any = None,
 ) -> None:
     if not table:
-        raise ChangesetError("a changeset needs the name of its table: give --table NAME", code="table_needed")
+        raise refused("table_needed", "a changeset needs the name of its table: give --table NAME")
     collector = EventCollector(table, types=types)
     collector.add_lines(lines)
     typed = collector.table()

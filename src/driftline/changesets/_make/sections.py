@@ -39,7 +39,7 @@ from driftline.changesets._format.records import (
 )
 from driftline.changesets._format.session import EventLog, Events, encoded_entries, image_columns, single_entries
 from driftline.changesets._format.streams import merged, mixed_formats, other_shape
-from driftline.changesets._format.table import FIRST_BUCKETS, Table, bucket_count, folded
+from driftline.changesets._format.table import FIRST_BUCKETS, Table, bucket_count, folded, refused
 from driftline.changesets._make.rows import EventCollector, key_collision
 from driftline.core import ArrowCodec, SpillStore, Workspace, write_all
 from driftline.errors import ChangesetError
@@ -118,12 +118,10 @@ def write_columns(
 def _events_of(table: Table, chunk: Chunk) -> Events:
     kind, *sides = chunk
     if (kind, len(sides)) not in (("insert", 1), ("update", 2), ("delete", 1)):
-        raise ChangesetError(
-            "a chunk is (insert, rows), (update, before, after) or (delete, rows)", code="invalid_chunk"
-        )
+        raise refused("invalid_chunk", "a chunk is (insert, rows), (update, before, after) or (delete, rows)")
     images = [image_columns(table, side) for side in sides]
     if images[0][0].length != images[-1][0].length:
-        raise ChangesetError("an update has as many rows before as after", code="row_width_mismatch")
+        raise refused("row_width_mismatch", "an update has as many rows before as after")
     log = EventLog(table)
     before = None if kind == "insert" else images[0]
     log.append_columns(before, None if kind == "delete" else images[-1])
@@ -184,10 +182,10 @@ class Spool:
         return len(order)
 
     def _repeated_key(self) -> ChangesetError:
-        return ChangesetError(
+        return refused(
+            "repeated_key",
             f"table {self._table.name}: in a stream every key may come once, whole and unchanged; "
             "collect the events in a Changeset or Patchset instead",
-            code="repeated_key",
         )
 
 

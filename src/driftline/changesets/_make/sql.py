@@ -14,7 +14,7 @@ import apsw
 
 from driftline.changesets._format.database import Token, scan
 from driftline.changesets._format.show import CHECK
-from driftline.changesets._format.table import UNDEFINED, Field, Table, Value, apply_affinity, folded
+from driftline.changesets._format.table import UNDEFINED, Field, Table, Value, apply_affinity, folded, refused
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Parser:
         self._tokens = scan(text)
         rest = text[self._tokens[-1].end if self._tokens else 0 :]
         if any(token.text in _QUOTES for token in self._tokens) or not re.fullmatch(_BLANK, rest, re.DOTALL):
-            raise ChangesetError("SQL with an unclosed quote or comment", code="unsupported_sql")
+            raise refused("unsupported_sql", "SQL with an unclosed quote or comment")
         self._sqlite = apsw.Connection(":memory:")
 
     def statements(self) -> list[_Event]:
