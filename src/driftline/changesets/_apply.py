@@ -421,7 +421,7 @@ class _ApplyRun:
     hint: str
 
     def __post_init__(self) -> None:
-        self._answers: dict[tuple[Reason, Kind, RowKey], Action] = {}
+        self._answers: dict[tuple[Reason, Kind, RowKey] | None, Action] = {}
         self._moved: set[RowKey] = set()
         # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
         self._looks_at_changes = self.change_filter is not None
@@ -531,19 +531,15 @@ class _ApplyRun:
             # Leaving rows that refer to nothing is no answer.
             self.conflicts.append((conflict, "abort"))
             return apsw.SQLITE_CHANGESET_ABORT
-        action = self._answer(conflict)
+        # The handler is asked once a conflict, however many attempts the file takes.
+        operation = conflict.operation
+        asked = None if operation is None else (reason, operation.kind, _row_key(operation))
+        action = self._answers.get(asked) or self.handler(conflict)
+        if asked is not None:
+            self._answers[asked] = action
         self.conflicts.append((conflict, action))
         self.decided[folded(change.name), action] += 1
         return _ACTION_CODES[action]
-
-    def _answer(self, conflict: Conflict) -> Action:
-        """The handler's answer; it is called once a conflict, however many attempts the file takes."""
-        if conflict.operation is None:
-            return self.handler(conflict)
-        asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
-        if asked not in self._answers:
-            self._answers[asked] = self.handler(conflict)
-        return self._answers[asked]
 
     def _moves(self, conflict: Conflict) -> bool:
         """Whether an insert met a row whose key is equal for SQL and different for a session, and has not moved yet."""

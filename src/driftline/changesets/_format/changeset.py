@@ -259,9 +259,8 @@ class ChangeFile:
 
     def log_of(self, table: Table) -> EventLog:
         """The log that takes this table's events."""
-        return self._log_of.get(id(table)) or self._new_log(table)
-
-    def _new_log(self, table: Table) -> EventLog:
+        if (known := self._log_of.get(id(table))) is not None:
+            return known
         log = self._logs.setdefault(folded(table.name), EventLog(table))
         if log.table.columns != table.columns or log.table.key_flags != table.key_flags:
             raise refused("schema_mismatch", f"two different tables named {table.name}")

@@ -108,11 +108,11 @@ def concat_to(
     with ExitStack() as stack:
         opens = [stack.enter_context(reopenable(item)) for item in files]
         size = sum(map(_size, opens))
-        if schema is None and memory is not None and size > _SMALL_BYTES and size * _HELD > memory():
-            _concat_on_disk(out, opens, size, memory())
-            return
         builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
         try:
+            if schema is None and memory is not None and size > _SMALL_BYTES and size * _HELD > memory():
+                _concat_on_disk(out, opens, size, memory())
+                return
             if schema is not None:
                 from driftline.changesets._format.database import connect
 
