@@ -262,9 +262,15 @@ def plain_values(cells: pl.Series) -> pl.Series:
 
 def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Table:
     """An Arrow table, or some of its rows, with every column as JSON text; names stay."""
-    named = zip(table.column_names, table.columns, strict=True)
-    texts = (_json_column(column, name, records) for name, column in named)
-    arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in texts]
+    arrays = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if is_of_polars(column.type):
+            cells = pl.Series(pl.from_arrow(column))
+            texts = json_cells(cells if records is None else cells.gather(records), name)
+        else:
+            values = column.to_pylist()
+            texts = pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
+        arrays.append(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
     return pa.Table.from_arrays(arrays, list(table.column_names))
 
 
@@ -280,14 +286,6 @@ def take_rows(table: pa.Table, records: RecordNumbers | pl.Series) -> pa.Table:
             taken = pl.Series(pl.from_arrow(column)).gather(at).to_arrow()
             columns.append(pa.chunked_array([taken.cast(column.type)], column.type))
     return pa.table(columns, schema=table.schema)
-
-
-def _json_column(column: pa.ChunkedArray, name: str, records: RecordNumbers | None) -> pl.Series:
-    if not is_of_polars(column.type):
-        values = column.to_pylist()
-        return pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
-    cells = pl.Series(pl.from_arrow(column))
-    return json_cells(cells if records is None else cells.gather(records), name)
 
 
 def is_of_polars(type_: pa.DataType) -> bool:

@@ -15,20 +15,9 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
-from driftline.sources._source import (
-    Counted,
-    FileFingerprint,
-    Source,
-    SplitSide,
-    TypedRows,
-    explained,
-    quoted,
-    typed_side,
-)
+from driftline.sources._source import Counted, Pool, Source, SplitSide, TypedRows, explained, quoted, typed_side
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import polars as pl
     import pyarrow as pa
 
@@ -226,8 +215,5 @@ class ObjectSource(Source):
     def header(self, side: str) -> tuple[str, ...]:
         return self.side.header
 
-    def fingerprint(self, of_file: FileFingerprint) -> None:
-        """None: an object has no fingerprint."""
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         return self.side

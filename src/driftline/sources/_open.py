@@ -30,15 +30,7 @@ from driftline.core import (
     text_into,
 )
 from driftline.errors import InputError
-from driftline.sources._addresses import (
-    Address,
-    InputFile,
-    StoredFile,
-    known_suffix,
-    list_urls,
-    noted_file,
-    parse_address,
-)
+from driftline.sources._addresses import Address, InputFile, known_suffix, list_urls, noted_file, parse_address
 from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
 from driftline.sources._source import Opening, ReadOptions, Source, explained, number_type, reading_errors
@@ -116,7 +108,7 @@ def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]
     if address.table is None or address.kind:
         return ()
     file = noted_file(address.path)
-    if not isinstance(file, StoredFile):
+    if not is_url(address.path):
         return (_plain_file(file, workspace),)
     with file.open() as stream:
         return (_spool(stream, file.name, workspace),)

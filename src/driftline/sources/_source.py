@@ -35,6 +35,7 @@ AUTO = "auto"  # the delimiter is found in the first line
 FileFingerprint = Callable[[InputFile], str]
 _MAX_DIGITS = 38
 _HEAD_ROWS = 6144
+Pool: TypeAlias = "Executor | None"
 RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
 
 
@@ -173,6 +174,7 @@ class Source(_Reader, ABC):
     seekable: bool = True  # splits are read in place; else `lay_out` copies all rows into the workspace
     ordered: bool = True  # rows have an order
     inner: str = ""  # what is read of its files: a table, a sheet or a query
+    identity: str = ""  # of a content that never changes
 
     @property
     def size(self) -> int | None:
@@ -190,15 +192,14 @@ class Source(_Reader, ABC):
 
     def fingerprint(self, of_file: FileFingerprint) -> str | None:
         """A text for its current content; None: there is none, it must be read."""
-        return "+".join(map(of_file, self.files)) + (f"::{self.inner}" if self.inner else "")
+        content = "+".join(map(of_file, self.files)) + (f"::{self.inner}" if self.inner else "")
+        return self.identity or content or None
 
     @abstractmethod
-    def lay_out(
-        self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
-    ) -> SplitSide | None:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide | None:
         """The splits, or None where `normalized` must be called first."""
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
+    def normalized(self, side: str, workspace: Workspace, pool: Pool = None) -> Self:
         """The same rows rewritten so that they can be cut into splits; raises the errors in them."""
         return self
 
@@ -487,7 +488,7 @@ class RowSource(Source):
         """The columns of all rows: the last one may have a new column."""
         return tuple(self.declared()) or tuple(dict.fromkeys(name for row in self._all_rows() for name in row))
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         from driftline.sources._cells import spool_rows
 
         return spool_rows(((file, self.rows(file)) for file in self.files), workspace, self.declared())
@@ -518,7 +519,7 @@ class ColumnarFiles(Source):
     def first_rows(self, rows: int) -> pa.Table:
         """Of the first file."""
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         found = [self.blocks(file) for file in self.files]
         first, schema = found[0][0], found[-1][0]
         for file, (own, _, _) in zip(self.files, found, strict=True):

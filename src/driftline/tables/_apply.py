@@ -19,16 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO, Literal, TypeVar, cast
 
-from driftline.core import (
-    StrPath,
-    Workspace,
-    atomic_write,
-    exact_dumps,
-    exact_loads,
-    io_errors,
-    open_output,
-    read_lines,
-)
+from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, open_output, read_lines
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
 from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables._columns import Sides, column_rules, duplicate_key_problem, missing_key_problem, width_problem
@@ -129,9 +120,8 @@ def _read(
     name: str, given: StrPath, options: TableOptions, workspace: Workspace, prefer: Prefer | None, *like: MergeTable
 ) -> MergeTable:
     """One version; `like` is OURS, in whose style an empty one is written."""
-    with io_errors(given):
-        if like and os.path.isfile(given) and not os.path.getsize(given):
-            return MergeTable(name, [], [], like[0].style)  # Git's version of a file that was not there
+    if like and os.path.isfile(given) and not os.path.getsize(given):
+        return MergeTable(name, [], [], like[0].style)  # Git's version of a file that was not there
     source = open_source(given, workspace, options.reading("B" if name == "THEIRS" else "A"))
     if isinstance(source, CsvSource):
         table = _read_csv(name, source, prefer)

@@ -128,9 +128,14 @@ def run(job: TableDiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else vectorized."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
-        if known_size(a, b) <= SMALL_BYTES and not a.typed and not b.typed:
-            return _run_plainly(a, b, job, write)
-        return _run_kernels(a, b, job, write, workspace, None)
+        if known_size(a, b) > SMALL_BYTES or a.typed or b.typed:
+            return _run_kernels(a, b, job, write, workspace, None)
+        table_a, table_b = a.text_table("A"), b.text_table("B")
+    assert table_a is not None and table_b is not None, "text has a reader"  # noqa: PT018
+    events, stats = diff_tables(table_a, table_b, job.options, profiled=job.profile)
+    for event in events:
+        write(event_line(event))
+    return stats
 
 
 def run_vectorized(job: TableDiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
@@ -148,15 +153,6 @@ def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[Source, Source]
         if job.options.has_row_numbers and not source.ordered:
             raise TableError(f"{side} has no row order: name a key, or ignore row order", code="needs_key", side=side)
     return a, b
-
-
-def _run_plainly(a: Source, b: Source, job: TableDiffJob, write: Write) -> Stats:
-    table_a, table_b = a.text_table("A"), b.text_table("B")
-    assert table_a is not None and table_b is not None, "text has a reader"  # noqa: PT018
-    events, stats = diff_tables(table_a, table_b, job.options, profiled=job.profile)
-    for event in events:
-        write(event_line(event))
-    return stats
 
 
 def _run_kernels(

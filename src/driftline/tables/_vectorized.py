@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,15 +17,7 @@ from driftline.tables._engines import LocalPlan, TableDiffJob, layouts, ordered_
 from driftline.tables._events import Stats
 from driftline.tables._frames import KeptRows
 from driftline.tables._kernels import stages
-from driftline.tables._kernels.match import (
-    HashCollision,
-    Matches,
-    RowHashes,
-    RowKind,
-    SelectedRows,
-    new_seeds,
-    split_of,
-)
+from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows, new_seeds, split_of
 from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
 from driftline.tables._kernels.stages import DiffPlan, HashedSide
 
@@ -125,7 +117,7 @@ class LocalRun:
         with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
             results = ordered_map(self.pool, stages.hash_split, work, self.sizes.threads * 2)
             for owner, hashed in zip(owners, results, strict=True):
-                buckets: Iterable[tuple[int, RowHashes]] = enumerate(hashed.parts)
+                buckets: Iterable[tuple[int, Any]] = enumerate(hashed.parts)
                 if plan.options.has_row_numbers and hashed.parts:
                     buckets = stages.row_blocks(hashed.parts[0], owner.total_rows, self.sizes.bucket_rows)
                 for bucket, hashes in buckets:

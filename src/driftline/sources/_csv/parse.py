@@ -7,7 +7,7 @@ rejects is read again by the strict reader. pyarrow fills a blank line with empt
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,16 +22,7 @@ from pyarrow import csv as arrow_csv
 from driftline.core import io_errors
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
-from driftline.sources._source import (
-    Counted,
-    ParsedRange,
-    RecordIndex,
-    RecordNumbers,
-    RowLengthError,
-    RowPart,
-    Spelling,
-    Split,
-)
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RowLengthError, RowPart, Spelling, Split
 
 Positions = npt.NDArray[np.int64]
 
@@ -65,7 +56,10 @@ def parse_range(
     except pa.ArrowInvalid:
         return _parse_strictly(data, header, reading)
     if len(header) == 1 and reading.skip_blank_lines:
-        return _without_blank_cells(table)
+        rows = np.flatnonzero(~_empty_cells(table.column(0)))  # an empty cell of the only column is a blank line
+        if len(rows) == table.num_rows:
+            return ParsedRange(table.num_rows, table)
+        return ParsedRange(table.num_rows, take_records(table, rows), numbers=rows)
     if len(header) > 1 and _may_have_blank_record(table) and blank_records(data).any():
         return _parse_strictly(data, header, reading)
     return ParsedRange(table.num_rows, table, data=data)
@@ -97,14 +91,6 @@ def _before_line_ends(data: bytes, ends: Positions) -> Positions:
         stops -= array[np.maximum(stops - 1, 0)] == CARRIAGE_RETURN
         stops = np.maximum(stops, np.concatenate([[0], ends[:-1]]))
     return stops
-
-
-def _without_blank_cells(table: pa.Table) -> ParsedRange:
-    """A table of one column without its empty cells, which are blank lines."""
-    numbers = np.flatnonzero(~_empty_cells(table.column(0)))
-    if len(numbers) == table.num_rows:
-        return ParsedRange(table.num_rows, table)
-    return ParsedRange(table.num_rows, take_records(table, numbers), numbers=numbers)
 
 
 def pick_records(
@@ -367,7 +353,7 @@ class CsvSplit(Split):
         parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
         return parsed if part.text else replace(parsed, data=None)
 
-    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
+    def pick(self, records: Positions, known: RecordIndex | None = None) -> pa.Table:
         return pick_records(self.range.read(), records, self.header, self.reading, known)
 
     def count(self) -> Counted:
@@ -479,17 +465,11 @@ def _guessed_boundaries(
 
 def _quotes_between(file: InputFile, start: int, end: int) -> int:
     with io_errors(file.name), file.open(buffered=False) as stream:
-        return sum(count_quotes(chunk) for chunk in _chunks(stream, start, end))
-
-
-def _chunks(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    stream.seek(start)
-    while start < end:
-        chunk = stream.read(min(_COUNT_CHUNK, end - start))
-        if not chunk:
-            return
-        start += len(chunk)
-        yield chunk
+        stream.seek(start)
+        found = 0
+        while start < end and (chunk := stream.read(min(_COUNT_CHUNK, end - start))):
+            found, start = found + count_quotes(chunk), start + len(chunk)
+    return found
 
 
 def next_record_end(stream: BinaryIO, position: int, *, inside_quotes: bool) -> int:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec, module_from_spec
+from itertools import chain
 from typing import Any, BinaryIO, Literal
 
 from driftline.core import io_errors
@@ -223,19 +224,13 @@ def stream_records(
     stream.seek(0)
     text = io.TextIOWrapper(stream, encoding=codec, newline="")
     try:
-        yield from _parse(_without_bom(text), side, delimiter)
+        lines = chain([text.readline().removeprefix(_BOM_TEXT)], text)
+        yield from _parse(filter(None, lines), side, delimiter)
     except UnicodeDecodeError:
         raise invalid_encoding(side, 0, encoding) from None  # only where it was not checked first
     finally:
-        text.detach()  # else the caller's stream would be closed with it
-
-
-def _without_bom(text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines of a text, without one leading U+FEFF."""
-    first = text.readline()
-    if first:
-        yield first.removeprefix(_BOM_TEXT)
-    yield from text
+        if not stream.closed:
+            text.detach()  # else the caller's stream would be closed with it
 
 
 def check_encoding(stream: BinaryIO, *, side: str, encoding: str = UTF_8) -> None:

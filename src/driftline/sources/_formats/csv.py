@@ -11,26 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
 from driftline.errors import TableError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._csv.strict import (
-    UTF_8,
-    CsvReading,
-    TextTable,
-    empty_file,
-    find_delimiter,
-    rewrite_soundly,
-    stream_records,
-)
-from driftline.sources._source import AUTO, Opening, ReadOptions, Source, SplitSide, part_mismatch
+from driftline.sources._csv import strict
+from driftline.sources._csv.strict import CsvReading, TextTable, empty_file, stream_records
+from driftline.sources._source import AUTO, Opening, Pool, ReadOptions, Source, SplitSide, part_mismatch
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from driftline.sources._csv.parse import ByteRange
 
 _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
@@ -44,7 +34,7 @@ def open_input(address: Address, opening: Opening) -> CsvSource:
     first = files[0]
     delimiter = options.delimiter_of(first.name)
     if options.delimiter == AUTO:
-        delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
+        delimiter = strict.find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
     given = options.encoding, options.no_header, options.rename_columns, options.ragged, options.skip_blank_lines
     return CsvSource(files, CsvReading(delimiter, *given))
 
@@ -140,9 +130,7 @@ class CsvSource(Source):
         header, *found = islice(self.records(side, checked=False), rows + 1)
         return {name: [row[at] if at < len(row) else "" for row in found] for at, name in enumerate(header)}
 
-    def lay_out(
-        self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
-    ) -> SplitSide | None:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide | None:
         """Byte ranges, or None where a header needs the strict reader."""
         from driftline.sources._csv.parse import CsvSplit, look_at_start, plan_file
 
@@ -171,12 +159,12 @@ class CsvSource(Source):
             spelling=None if self.reading.leaves_out else spelling,
         )
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> CsvSource:
+    def normalized(self, side: str, workspace: Workspace, pool: Pool = None) -> CsvSource:
         """The same side with every file provably sound; raises the errors of the strict reader."""
         files = tuple(self._normalized_file(file, side, workspace, pool) for file in self.files)
-        return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8), counted=True)
+        return replace(self, files=files, reading=replace(self.reading, encoding=strict.UTF_8), counted=True)
 
-    def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Executor | None) -> InputFile:
+    def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Pool) -> InputFile:
         from driftline.sources._csv.parse import plan_file
 
         layout = plan_file(file, self.reading, _CHECKED_BYTES, pool)
@@ -184,18 +172,15 @@ class CsvSource(Source):
         if layout.first is not None and all((pool.map if pool else map)(check, layout.ranges)):
             return file
         target = workspace.new_file("rewritten.csv")
+        delimiter, encoding = self.reading.delimiter, self.reading.encoding
         with io_errors(file.name), file.open() as stream, open(target, "wb") as out:
-            rewrite_soundly(stream, out, side=side, delimiter=self.reading.delimiter, encoding=self.reading.encoding)
+            strict.rewrite_soundly(stream, out, side=side, delimiter=delimiter, encoding=encoding)
         file.check_unchanged()
-        self._check_not_blank(target, side)
-        return InputFile.of(target, file.name)
-
-    def _check_not_blank(self, rewritten: Path, side: str) -> None:
-        """Raise for a file of blank lines only, which counts as empty."""
-        with open(rewritten, "rb") as stream:
-            records = stream_records(stream, side=side, delimiter=self.reading.delimiter, known_encoding=True)
+        with open(target, "rb") as stream:
+            records = stream_records(stream, side=side, delimiter=delimiter, known_encoding=True)
             if all(map(self.reading.is_blank, records)):
-                raise empty_file(side)
+                raise empty_file(side)  # blank lines alone count as nothing
+        return InputFile.of(target, file.name)
 
 
 def _is_sound(part: ByteRange, delimiter: str) -> bool:

@@ -23,15 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-_READER_FEATURES = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-}
+_READER_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+_READER_FEATURES |= {"typeWidening", "typeWidening-preview"}
 _MOST_DELETION_BYTES = 64 << 20  # bit masks are sent to the tasks with the plan
 
 
@@ -39,7 +32,10 @@ def open_input(address: Address, opening: Opening) -> DataFileSource:
     """The table as of its version."""
     with _explained(address):
         table = _table_at(address)
-        _check_protocol(table, address.text)
+        unknown = set(table.protocol().reader_features or ()) - _READER_FEATURES
+        if unknown:
+            words = f"{address.text} uses {', '.join(sorted(unknown))}, which driftline does not read"
+            raise InputError(words, code="unsupported_table")
         schema, physical = _columns(table)
         data = _data_files(table, address, physical)
     identity = f"delta:{table.metadata().id}@{table.version()}"  # versions never change
@@ -89,13 +85,6 @@ def _no_such_version(address: Address) -> InputError:
     return InputError(words, code="no_such_version")
 
 
-def _check_protocol(table: DeltaTable, name: str) -> None:
-    unknown = set(table.protocol().reader_features or ()) - _READER_FEATURES
-    if unknown:
-        words = f"{name} uses {', '.join(sorted(unknown))}, which driftline does not read"
-        raise InputError(words, code="unsupported_table")
-
-
 def _columns(table: DeltaTable) -> tuple[pa.Schema, dict[str, str]]:
     """The declared columns, and the name of each inside the files."""
     import pyarrow as pa
@@ -103,11 +92,8 @@ def _columns(table: DeltaTable) -> tuple[pa.Schema, dict[str, str]]:
     schema = pa.schema(table.schema().to_arrow())
     fields = table.schema().fields
     is_mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
-    names = {
-        field.name: field.metadata.get("delta.columnMapping.physicalName", field.name) if is_mapped else field.name
-        for field in fields
-    }
-    return schema, names
+    mapped = {field.name: field.metadata.get("delta.columnMapping.physicalName", field.name) for field in fields}
+    return schema, mapped if is_mapped else {name: name for name in mapped}
 
 
 def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -> tuple[DataFile, ...]:

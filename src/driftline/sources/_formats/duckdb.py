@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import Opening, Source, SplitSide, explained, quoted
+from driftline.sources._source import Opening, Pool, Source, SplitSide, explained, quoted
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pyarrow as pa
 
 _BATCH_ROWS = 65_536
@@ -54,7 +52,7 @@ class DuckDbSource(Source):
         with self._selected("LIMIT 0") as reader:
             return reader.schema
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         from driftline.sources._in_memory import stored_side
 
         with self._selected() as reader:

@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources._addresses import Address
-from driftline.sources._source import (
-    FileFingerprint,
-    Opening,
-    Source,
-    SplitSide,
-    TypedRows,
-    explained,
-    first_line,
-    typed_side,
-)
+from driftline.sources._source import Opening, Pool, Source, SplitSide, TypedRows, explained, first_line, typed_side
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pyarrow as pa
     from pyiceberg.io import FileIO
     from pyiceberg.schema import Schema
@@ -74,10 +63,7 @@ class IcebergSource(Source):
         schema: pa.Schema = self.projection.as_arrow()
         return schema
 
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        return self.identity
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         splits = [IcebergSplit(self.metadata, self.io, self.projection, task) for task in self.tasks]
         rows = sum(task.file.record_count for task in self.tasks)
         return typed_side(self.types(), splits, rows, by_value=False)

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from driftline.core import Workspace, exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import Opening, RowSource, SplitSide
+from driftline.sources._source import Opening, Pool, RowSource, SplitSide
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import polars as pl
 
     from driftline.sources._cells import JsonBatches
@@ -55,7 +53,7 @@ class JsonLinesSource(RowSource):
             for at, text in enumerate(block.texts):
                 yield block.parsed(at, text)
 
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         """Batches in the workspace."""
         from driftline.sources._cells import JsonBatches
 

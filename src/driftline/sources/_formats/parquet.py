@@ -8,23 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
+from driftline.sources import _source
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import (
-    ColumnarFiles,
-    ColumnarSplit,
-    Counted,
-    FileFingerprint,
-    Opening,
-    Source,
-    SplitSide,
-    TypedRows,
-    explained,
-    typed_side,
-)
+from driftline.sources._source import ColumnarFiles, ColumnarSplit, Counted, Opening, Pool, Source, SplitSide, TypedRows
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -78,7 +66,7 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
 
     words = f"{file.name} is not a readable Parquet file"
     with (
-        explained(pa.ArrowException, words, code="invalid_parquet", path=file.name),
+        _source.explained(pa.ArrowException, words, code="invalid_parquet", path=file.name),
         io_errors(file.name),
         pq.ParquetFile(file.for_arrow()) as found,
     ):
@@ -118,11 +106,7 @@ class DataFileSource(Source):
     def types(self) -> pa.Schema:
         return self.schema
 
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The identity of the content, else the bytes of the files."""
-        return self.identity or Source.fingerprint(self, of_file) or ""
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         """The row groups of all files."""
         splits: list[DataFileSplit] = []
         for one in self.data:
@@ -133,7 +117,7 @@ class DataFileSource(Source):
             for number, group in enumerate(groups):
                 splits.append(DataFileSplit(self.schema, self.physical, one, number, first, group.total_byte_size))
                 first += group.num_rows
-        return typed_side(self.schema, splits, sum(split.size for split in splits) // 64)
+        return _source.typed_side(self.schema, splits, sum(split.size for split in splits) // 64)
 
     def with_absolute_paths(self) -> DataFileSource:
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address
-from driftline.sources._source import FileFingerprint, Opening, ParsedRange, Source, Split, SplitSide, quoted
+from driftline.sources._source import Opening, ParsedRange, Pool, Source, Split, SplitSide, quoted
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pyarrow as pa
 
 _QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
@@ -132,10 +130,7 @@ class PostgresSource(Source):
         numbers = (column for column in self.columns if _KINDS.get(column.kind) == "number")
         return pa.schema([(column.name, _number_type(column.kind, column.modifier)) for column in numbers])
 
-    def fingerprint(self, of_file: FileFingerprint) -> None:
-        """None: the content is read every time."""
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide:
         """Ranges of the key, or batches of a copy."""
         kinds = {column.name: _KINDS[column.kind] for column in self.columns if column.kind in _KINDS}
         if self.key is None:

@@ -26,7 +26,7 @@ from driftline.tables._rules.cells import CellRule
 from driftline.tables._rules.vectors import measure_count, within
 
 _FIELDS = ("key", "key_2", "row", "row_2", "place")
-ROW_HASH = np.dtype([(name, "<u8") for name in _FIELDS])
+ROW_HASH: np.dtype[np.void] = np.dtype([(name, "<u8") for name in _FIELDS])
 KEY, KEY_2, ROW, ROW_2, PLACE, EXACT, MEASURES = range(7)
 
 RowHashes = npt.NDArray[np.void]

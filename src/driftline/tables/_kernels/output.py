@@ -23,7 +23,7 @@ from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import ROW_HASH, RowHashes, RowKind, column_name
 from driftline.tables._kernels.profiles import profile_changes, runs_of
 from driftline.tables._profile import Profile
-from driftline.tables._rules.cells import CellRule, sortable_text
+from driftline.tables._rules.cells import sortable_text
 from driftline.tables._rules.vectors import differing, form_column
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ def order_values(
     columns = compared.keys or compared.columns
     names = compared.names(columns, side)
     typed = compared.typed(side)
-    texts = [
-        _order_texts(frame[column_name(name)], column.rule_of(side), typed)
-        for name, column in zip(names, columns, strict=True)
-    ]
+    texts = []
+    for name, column in zip(names, columns, strict=True):
+        cells, rule = frame[column_name(name)], column.rule_of(side)
+        by_value = typed and rule.is_exact
+        texts.append(json_order(cells) if by_value else form_column(cells, rule, typed=typed))
     if len(texts) == 1 and turns is None:
         return texts[0]
     parts = [text.str.replace_all(_NUL, _ESCAPED_NUL, literal=True) for text in texts]
@@ -108,12 +109,6 @@ def joined_order(parts: Sequence[pl.Series], height: int) -> pl.Series:
         return pl.Series([""] * height, dtype=pl.String)
     named = pl.DataFrame([part.alias(str(number)) for number, part in enumerate(parts)])
     return named.select(pl.concat_str(pl.all(), separator=_PART_END)).to_series()
-
-
-def _order_texts(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    if rule.is_exact:
-        return json_order(cells) if typed else cells
-    return form_column(cells, rule, typed=typed)
 
 
 def choose_bounds(samples: pl.Series, ranges: int) -> pl.Series:
@@ -394,12 +389,8 @@ def _objects(rows: pl.DataFrame, *, typed: bool) -> pl.Series:
     """Each row as a JSON object; Polars escapes strings exactly as Python's json does."""
     rows = rows.drop(ROW_NUMBER, strict=False)
     names = [name[1:] for name in rows.columns]
-    if typed:
-        return _objects_of_json(rows, names)
-    return rows.select(pl.struct(pl.all()).struct.rename_fields(names).struct.json_encode()).to_series()
-
-
-def _objects_of_json(rows: pl.DataFrame, names: Sequence[str]) -> pl.Series:
+    if not typed:
+        return rows.select(pl.struct(pl.all()).struct.rename_fields(names).struct.json_encode()).to_series()
     parts: list[_Part] = []
     for name, cells in zip(names, rows.get_columns(), strict=True):
         parts += [f"{',' if parts else '{'}{json.dumps(name, ensure_ascii=False)}:", cells]

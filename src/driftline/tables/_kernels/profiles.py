@@ -15,25 +15,13 @@ import polars as pl
 from driftline.tables import _profile
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import column_name
-from driftline.tables._profile import (
-    KIND_WORDS,
-    NUMBERS,
-    SIZES,
-    SPELLINGS,
-    TIMES,
-    ColumnProfile,
-    Profile,
-    RowRuns,
-    Run,
-    Span,
-    Typed,
-)
+from driftline.tables._profile import ColumnProfile, Profile, RowRuns, Run, Span, Typed
 from driftline.tables._rules.cells import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
 from driftline.tables._rules.vectors import form_column, measures, tolerant_column
 
-_KINDS = list(KIND_WORDS)
-_MEASURED = CellRule(kind=NUMBERS.kind, tolerance=Tolerance(absolute=0.0))
-_TIMED = CellRule(kind=TIMES.kind, tolerance=Tolerance(nanoseconds=0))
+_KINDS = list(_profile.KIND_WORDS)
+_MEASURED = CellRule(kind=_profile.NUMBERS.kind, tolerance=Tolerance(absolute=0.0))
+_TIMED = CellRule(kind=_profile.TIMES.kind, tolerance=Tolerance(nanoseconds=0))
 # What may be a number or a time: other cells need no form, which would be made one by one.
 _NUMBER = r'^"?\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]*)?\s*"?$'
 _TIME = r'^"?\s*[0-9]{4}-[0-9]{2}-[0-9]{2}'
@@ -146,7 +134,7 @@ def _numbers(before: pl.Series, after: pl.Series, counts: Index, typed: Typed, p
         same = np.flatnonzero(are_numbers & (a == b))  # perhaps the same number: their exact forms decide
         if len(same):
             sides = zip((before, after), typed, strict=True)
-            forms = [form_column(cells.gather(same), NUMBERS, typed=is_typed) for cells, is_typed in sides]
+            forms = [form_column(cells.gather(same), _profile.NUMBERS, typed=is_typed) for cells, is_typed in sides]
             same = same[(forms[0] == forms[1]).to_numpy()]
             kinds[same] = _code("number_format")
         profile.same_number = int(counts[same].sum())
@@ -172,8 +160,8 @@ def _note_numbers(a: Floats, b: Floats, counts: Index, profile: ColumnProfile) -
     if not len(a):
         return
     moved = b - a
-    bins = np.searchsorted(SIZES, np.abs(moved))
-    profile.sizes = [int(count) for count in np.bincount(bins, weights=counts, minlength=len(SIZES) + 1)]
+    bins = np.searchsorted(_profile.SIZES, np.abs(moved))
+    profile.sizes = [int(count) for count in np.bincount(bins, weights=counts, minlength=len(_profile.SIZES) + 1)]
     profile.largest = float(max(np.abs(a).max(), np.abs(b).max()))
     really = moved != 0
     if really.any():
@@ -189,9 +177,9 @@ def _span(values: Floats) -> Span:
 def _spellings(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, at: Index) -> None:
     """Of some pairs those that differ in case or blanks alone: all of them are equal under the last rule."""
     at = at[_perhaps_respelled(before.gather(at), after.gather(at))]
-    at = at[_equal_under(SPELLINGS["case_blanks"], before.gather(at), after.gather(at), typed)]
-    for kind in reversed(SPELLINGS):
-        codes[at[_equal_under(SPELLINGS[kind], before.gather(at), after.gather(at), typed)]] = _code(kind)
+    at = at[_equal_under(_profile.SPELLINGS["case_blanks"], before.gather(at), after.gather(at), typed)]
+    for kind in reversed(_profile.SPELLINGS):
+        codes[at[_equal_under(_profile.SPELLINGS[kind], before.gather(at), after.gather(at), typed)]] = _code(kind)
 
 
 def _perhaps_respelled(before: pl.Series, after: pl.Series) -> Mask:
@@ -212,8 +200,8 @@ def _times(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, prof
     at = _open_and_matching(before, after, codes, _TIME)
     if not len(at):
         return
-    a = form_column(before.gather(at), TIMES, typed=typed[0])
-    b = form_column(after.gather(at), TIMES, typed=typed[1])
+    a = form_column(before.gather(at), _profile.TIMES, typed=typed[0])
+    b = form_column(after.gather(at), _profile.TIMES, typed=typed[1])
     are_times = ((a.str.head(1) == b.str.head(1)) & a.str.head(1).is_in([LOCAL, INSTANT])).to_numpy()
     same = (a == b).to_numpy()
     codes[at[are_times & same]] = _code("date_format")

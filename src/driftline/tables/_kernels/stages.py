@@ -17,23 +17,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from driftline import sources
 from driftline.core import exact_loads
-from driftline.sources import (
-    ParsedRange,
-    RecordIndex,
-    RecordTexts,
-    RowLengthError,
-    Split,
-    SplitSide,
-    TypedRows,
-    is_of_polars,
-    json_cells,
-    json_columns,
-    plain_values,
-    record_texts,
-    take_rows,
-    value_kind,
-)
+from driftline.sources import ParsedRange, RecordIndex, RowLengthError, Split, SplitSide, TypedRows, record_texts
 from driftline.tables import _columns
 from driftline.tables._columns import Column, Comparison, HashedText, Problem, Side, Sides
 from driftline.tables._events import Stats
@@ -146,7 +132,7 @@ def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
     return ParsedRange(table.num_rows, table)
 
 
-def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> match.HashedColumns:
+def _keys_and_texts(frame: pl.DataFrame, texts: sources.RecordTexts, side: Side, plan: DiffPlan) -> match.HashedColumns:
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
     # Every second text is between two records.
@@ -177,7 +163,7 @@ def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: Dif
     if not plan.by_value:
         return cells
     return [
-        plain_values(cell) if column.a in plan.by_value else json_cells(cell, name)
+        sources.plain_values(cell) if column.a in plan.by_value else sources.json_cells(cell, name)
         for cell, column, name in zip(cells, columns, names, strict=True)
     ]
 
@@ -242,8 +228,8 @@ def fetch_kept(
     wanted = wanted[np.argsort(wanted["place"])]
     records = match.row_in_split(wanted["place"]).astype(np.int64)
     if typed and isinstance(split, TypedRows):
-        cells = take_rows(split.typed_rows(), records)
-        frame = match.as_frame(json_columns(cells))
+        cells = sources.take_rows(split.typed_rows(), records)
+        frame = match.as_frame(sources.json_columns(cells))
     else:
         cells = split.pick(records, known)
         frame = match.as_frame(cells)
@@ -378,10 +364,10 @@ def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozen
     """The columns, by A's names, whose values can be compared instead of their JSON texts."""
     if a.schema is None or b.schema is None:
         return frozenset()
-    if not all(map(is_of_polars, (*a.schema.types, *b.schema.types))):
+    if not all(map(sources.is_of_polars, (*a.schema.types, *b.schema.types))):
         return frozenset()
-    kinds_a = {field.name: value_kind(field.type) for field in a.schema}
-    kinds_b = {field.name: value_kind(field.type) for field in b.schema}
+    kinds_a = {field.name: sources.value_kind(field.type) for field in a.schema}
+    kinds_b = {field.name: sources.value_kind(field.type) for field in b.schema}
     return frozenset(
         column.a
         for column in compared.columns

@@ -17,18 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftline.tables._rules import cells as of_cells
-from driftline.tables._rules.cells import (
-    DATE,
-    INSTANT,
-    KINDS,
-    LOCAL,
-    NULL,
-    NUMBER,
-    TEXT,
-    CellRule,
-    Tolerance,
-    number_of,
-)
+from driftline.tables._rules.cells import DATE, INSTANT, LOCAL, NULL, NUMBER, TEXT, CellRule, Tolerance, number_of
 
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -76,7 +65,7 @@ def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[p
     The same as by way of the forms; most numbers need no form.
     """
     assert rule.tolerance is not None, "there is a tolerance"
-    if rule.tolerance.nanoseconds is not None or rule.kind != KINDS["number"] or not _keeps_values(rule):
+    if rule.tolerance.nanoseconds is not None or rule.kind != of_cells.KINDS["number"] or not _keeps_values(rule):
         forms = form_column(cells, rule, typed=typed)
         return hashed_form(forms, rule), measures(forms, rule)
     numbers = _quick_numbers(cells, rule)
@@ -139,7 +128,15 @@ def hashed_form(forms: pl.Series, rule: CellRule) -> pl.Series:
 def within(a: Sequence[Numbers], b: Sequence[Numbers], tolerance: Tolerance) -> Mask:
     """Which rows are within the tolerance, by their measures."""
     if tolerance.nanoseconds is None:
-        return _near_numbers(a[0].view(np.float64), b[0].view(np.float64), tolerance)
+        old, new = a[0].view(np.float64), b[0].view(np.float64)
+        near: Mask = np.zeros(len(old), np.bool_)
+        with np.errstate(over="ignore"):
+            distance = np.abs(old - new)
+            if tolerance.absolute is not None:
+                near |= distance <= tolerance.absolute
+            if tolerance.relative is not None:
+                near |= (distance <= np.abs(tolerance.relative * old)) | (distance <= np.abs(tolerance.relative * new))
+        return near
     seconds = a[0].view(np.int64) - b[0].view(np.int64)
     nanoseconds = a[1].view(np.int64) - b[1].view(np.int64)
     # Both parts get the same sign, so that they can be compared one after the other.
@@ -147,19 +144,8 @@ def within(a: Sequence[Numbers], b: Sequence[Numbers], tolerance: Tolerance) -> 
     seconds, nanoseconds = np.abs(seconds - borrowed), np.abs(nanoseconds + borrowed * _BILLION)
     most, rest = divmod(tolerance.nanoseconds, _BILLION)
     most = min(most, np.iinfo(np.int64).max)
-    near: Mask = (seconds < most) | ((seconds == most) & (nanoseconds <= rest))
-    return near
-
-
-def _near_numbers(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], tolerance: Tolerance) -> Mask:
-    with np.errstate(over="ignore"):
-        distance = np.abs(a - b)
-        near = np.zeros(len(a), np.bool_)
-        if tolerance.absolute is not None:
-            near |= distance <= tolerance.absolute
-        if tolerance.relative is not None:
-            near |= (distance <= np.abs(tolerance.relative * a)) | (distance <= np.abs(tolerance.relative * b))
-    return near
+    within_most: Mask = (seconds < most) | ((seconds == most) & (nanoseconds <= rest))
+    return within_most
 
 
 def _quick_numbers(cells: pl.Series, rule: CellRule) -> pl.Series:
