@@ -163,9 +163,7 @@ def _entry_start(column: str) -> str:
     return f'{{"column":{encode_basestring(column)},"value":'
 
 
-@lru_cache(maxsize=4096)
-def _repeated_text(text: str) -> str:
-    return encode_basestring(text)
+_repeated_text = lru_cache(maxsize=4096)(encode_basestring)
 
 
 def _integer_text(value: int) -> str:
@@ -302,15 +300,10 @@ def _checked(hlc: int) -> int:
 # Names of tables, gateways and columns.
 def check_table_name(name: str) -> str:
     """The name, or an error that says what table names look like."""
-    if not isinstance(name, str) or not _is_table_name(name):
+    if not isinstance(name, str) or not _TABLE_NAME.fullmatch(name):
         message = f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _"
         raise DeltaError(message, field="table")
     return name
-
-
-@lru_cache(maxsize=4096)
-def _is_table_name(name: str) -> bool:
-    return _TABLE_NAME.fullmatch(name) is not None
 
 
 def check_gateway_id(name: str) -> str:

@@ -94,9 +94,7 @@ def stamp_of(delta: RowDelta) -> Stamp:
     return delta.hlc, _client_order(delta.client_id), delta.delta_id, delta.op == "DELETE"
 
 
-@lru_cache(maxsize=4096)
-def _client_order(client_id: str) -> bytes:
-    return utf16_sort_key(client_id)
+_client_order = lru_cache(maxsize=4096)(utf16_sort_key)
 
 
 def _later(one: Stamp | None, other: Stamp | None) -> Stamp | None:

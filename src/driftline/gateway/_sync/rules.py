@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args
 
@@ -157,8 +158,17 @@ def parse_rules(data: bytes) -> SyncRules:
     if len(set(names)) < len(names):
         raise GatewayError("two buckets have the same name")
     for bucket in rules.buckets:
-        _check_bucket(bucket)
-    _check_writes(rules.writes)
+        with _checking(f"bucket {bucket.name!r}", bucket.tables):
+            for item in bucket.filters:
+                _check_filter(item)
+    if isinstance(rules.writes, str):
+        if rules.writes != OPEN:
+            raise GatewayError(f'writes is a list of entries or "{OPEN}", not {rules.writes[:40]!r}')
+        return rules
+    for number, entry in enumerate(rules.writes):
+        with _checking(f"writes[{number}]", entry.tables):
+            for operation in OPERATIONS:
+                _check_operation(operation, getattr(entry, operation))
     return rules
 
 
@@ -170,34 +180,17 @@ def read_stored_rules(data: bytes) -> SyncRules:
         raise GatewayError(f"the body is not a set of sync rules: {str(error)[:200]}") from error
 
 
-def _check_bucket(bucket: Bucket) -> None:
+@contextmanager
+def _checking(where: str, tables: Sequence[str]) -> Iterator[None]:
+    """Check the tables of an entry, and name the entry in every error."""
     try:
-        for table in bucket.tables:
+        for table in tables:
             check_table_name(table)
-        for item in bucket.filters:
-            check_column_name(item.column)
-            _check_value(item)
+        yield
     except DeltaError as error:
-        raise GatewayError(f"bucket {bucket.name!r}: {error.message}") from error
-    if not bucket.tables:
-        raise GatewayError(f"bucket {bucket.name!r} names no table")
-
-
-def _check_writes(writes: list[WriteEntry] | str) -> None:
-    if isinstance(writes, str):
-        if writes != OPEN:
-            raise GatewayError(f'writes is a list of entries or "{OPEN}", not {writes[:40]!r}')
-        return
-    for number, entry in enumerate(writes):
-        try:
-            for table in entry.tables:
-                check_table_name(table)
-            for operation in OPERATIONS:
-                _check_operation(operation, getattr(entry, operation))
-        except DeltaError as error:
-            raise GatewayError(f"writes[{number}]: {error.message}") from error
-        if not entry.tables:
-            raise GatewayError(f"writes[{number}] names no table")
+        raise GatewayError(f"{where}: {error.message}") from error
+    if not tables:
+        raise GatewayError(f"{where} names no table")
 
 
 def _check_operation(operation: Operation, found: WriteCondition | str | bool) -> None:
@@ -209,8 +202,7 @@ def _check_operation(operation: Operation, found: WriteCondition | str | bool) -
         if isinstance(side, str) and side != READ:
             raise DeltaError(f'before and after are "{READ}" or filters, not {side[:40]!r}')
     for item in found.filters():
-        check_column_name(item.column)
-        _check_value(item)
+        _check_filter(item)
         if (reference := item.reference()) and reference[0] == _PARAMETER:
             raise DeltaError(f"{item.value}: a parameter is chosen by the caller and protects nothing")
     if found.ids is not None and (operation != "insert" or not found.ids.removeprefix(_CLAIM)):
@@ -219,7 +211,8 @@ def _check_operation(operation: Operation, found: WriteCondition | str | bool) -
         raise DeltaError("ids is a claim: jwt:name")
 
 
-def _check_value(item: Filter) -> None:
+def _check_filter(item: Filter) -> None:
+    check_column_name(item.column)
     is_list, reference = isinstance(item.value, list), item.reference()
     if item.op == "in" and not is_list and reference is None:
         raise DeltaError("the value of an `in` filter is a list, a jwt: claim or a param:")

@@ -71,7 +71,7 @@ class _Fold:
     def run(self) -> Folded:
         """Fold every column."""
         deleted = self._deleted()
-        life = self._greatest(self.winners(~self.is_delete), self._base_stamp("live"))
+        life = self._base_stamp("live").latest(self.stamps.take(self.winners(~self.is_delete)))
         alive = life.after(deleted)
         values, column_stamps = self._fold_columns(alive, deleted)
         kept = np.flatnonzero(alive)
@@ -112,10 +112,7 @@ class _Fold:
         positions[self.dead_rows] = np.arange(self.deletes.num_rows)
         tombstones = Stamps.read(_column(self.deletes, "_deleted"), self.ranks).take(positions)
         known = self._base_stamp("deleted").latest(tombstones)
-        return self._greatest(self.winners(self.is_delete), known)
-
-    def _greatest(self, winners: Ints, known: Stamps) -> Stamps:
-        return known.latest(self.stamps.take(winners))
+        return known.latest(self.stamps.take(self.winners(self.is_delete)))
 
     def _base_stamp(self, *path: str) -> Stamps:
         array = self.base_stamps
