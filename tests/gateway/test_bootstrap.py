@@ -119,13 +119,13 @@ class Gateway:
         register(self.store.lake, TableSchema.from_wire(SCHEMA))
 
     def compact(self) -> None:
-        if any(fact.schema for fact in self.store.facts().values()):
+        if any(schema for schema, _ in self.store.facts().values()):
             compact(self.store.lake, "todos")
 
     def horizon(self, timestamp: int) -> None:
         """History before it goes for good, as an operator says; what has arrived is in the lake before."""
         self.flush()
-        if any(fact.schema for fact in self.store.facts().values()):
+        if any(schema for schema, _ in self.store.facts().values()):
             with suppress_refusals():
                 set_horizon(self.store.lake, "todos", BASE + timestamp)
         copy_facts(self.log, self.store)

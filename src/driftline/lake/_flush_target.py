@@ -55,14 +55,8 @@ NOT_INSPECTED = -1  # the version of a table of which nothing is known yet
 
 Claim = tuple[str, ...]  # the id of the log that owns a gateway's name, and of those before it, newest first
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("gateway", pa.string(), nullable=False),
-        pa.field("log_id", pa.string(), nullable=False),
-        pa.field("was", pa.list_(pa.string()), nullable=False),
-        pa.field("number", pa.int64(), nullable=False),
-    ]
-)
+_TYPES = {"gateway": pa.string(), "log_id": pa.string(), "was": pa.list_(pa.string()), "number": pa.int64()}
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _TYPES.items()])
 
 
 @dataclass(frozen=True, slots=True)

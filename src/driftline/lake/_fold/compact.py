@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -390,8 +391,7 @@ class CompactionPolicy:
         return backlog.deltas >= self.deltas or backlog.size >= self.size or age >= self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The status of a table, for its operator."""
 
     table: str
@@ -404,15 +404,8 @@ class TableStatus:
 
     def to_dict(self) -> JsonObject:
         """The status as plain data."""
-        return {
-            "table": self.table,
-            "columns": None if self.columns is None else list(self.columns),
-            "rows": self.rows,
-            "unfolded": self.unfolded,
-            "waiting": self.waiting,
-            "setAside": self.set_aside,
-            "stateAgeSeconds": self.state_age_seconds,
-        }
+        plain: JsonObject = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
 
 
 def backlog_of(lake: Lake, table: str) -> Backlog:

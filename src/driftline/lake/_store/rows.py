@@ -27,7 +27,13 @@ from driftline.errors import DeltaError
 ROW_ID = "_row_id"
 STAMPS = "_stamps"
 HLC = "_hlc"
-META_COLUMNS = ("_op", ROW_ID, "_client_id", HLC, "_delta_id", "_columns")
+_META_TYPES = {
+    **dict.fromkeys(("_op", ROW_ID, "_client_id"), pa.string()),
+    HLC: pa.int64(),
+    "_delta_id": pa.string(),
+    "_columns": pa.list_(pa.string()),
+}
+META_COLUMNS = tuple(_META_TYPES)
 
 _FORBIDDEN = re.compile(r"[ ,;{}()=%]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -69,17 +75,8 @@ def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
 
 def delta_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Delta files: one row per delta; `_columns` distinguishes an explicit null from an absent column."""
-    return pa.schema(
-        [
-            pa.field("_op", pa.string(), nullable=False),
-            pa.field(ROW_ID, pa.string(), nullable=False),
-            pa.field("_client_id", pa.string(), nullable=False),
-            pa.field(HLC, pa.int64(), nullable=False),
-            pa.field("_delta_id", pa.string(), nullable=False),
-            pa.field("_columns", pa.list_(pa.string()), nullable=False),
-            *value_fields(columns),
-        ]
-    )
+    meta = [pa.field(name, kind, nullable=False) for name, kind in _META_TYPES.items()]
+    return pa.schema([*meta, *value_fields(columns)])
 
 
 def fold_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:

@@ -155,17 +155,9 @@ def stamped_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The Arrow schema of stamped deltas."""
     count = -(-max(len(columns), 1) // _WORD_BITS)
     words = [pa.field(f"present_{word}", pa.int64()) for word in range(count)]
-    return pa.schema(
-        [
-            pa.field("row_id", pa.string()),
-            pa.field("is_delete", pa.bool_()),
-            pa.field("hlc", pa.int64()),
-            pa.field("client", pa.dictionary(pa.int32(), pa.string())),
-            pa.field("mark", pa.int64()),
-            *words,
-            *value_fields(columns),
-        ]
-    )
+    client = pa.dictionary(pa.int32(), pa.string())
+    fixed = [("row_id", pa.string()), ("is_delete", pa.bool_()), ("hlc", pa.int64()), ("client", client)]
+    return pa.schema([*fixed, ("mark", pa.int64()), *words, *value_fields(columns)])
 
 
 def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
