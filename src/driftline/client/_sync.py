@@ -112,7 +112,6 @@ def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
 
 
 def _take_snapshot(store: Store, client: GatewayClient, report: SyncReport) -> None:
-    """Replace all confirmed rows by a snapshot."""
     store.begin_snapshot()
     cursor, server_hlc = "", 0
     try:

@@ -496,7 +496,6 @@ class _Ticker:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, after the turn it may be in."""
         self._stop.set()
         self._thread.join()
 

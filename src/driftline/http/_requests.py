@@ -68,7 +68,6 @@ class RequestMiddleware:
         self._bodies = BodiesInMemory(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         with ExitStack() as stack:

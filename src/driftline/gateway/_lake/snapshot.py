@@ -180,11 +180,9 @@ class _Page:
         return self.folder / f"{number}.arrow"
 
     def shows(self, table: str) -> bool:
-        """Whether the caller may see rows of a table."""
         return self.request.rules is None or table in self.request.rules.tables()
 
     def cursor(self) -> str:
-        """The cursor of a client that has every page."""
         made = self.manifest
         return Cursor(made.log_id, made.seq, made.arrival, self.token.rules, self.token.view).encode()
 

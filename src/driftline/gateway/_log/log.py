@@ -488,7 +488,6 @@ class _Append:
     def accept(
         self, batch: Sequence[Entry], claims: Claims | None, verdicts: Judgement | None, physical: int
     ) -> Appended | DriftlineError:
-        """Take a batch, or say why not."""
         try:
             fresh = self.fresh(batch)
             check_clock(batch, fresh, self.clock.last, physical)
@@ -504,7 +503,8 @@ class _Append:
         except DriftlineError as error:
             return error
         if verdicts is not None:
-            verdicts.take(batch, fresh, self.head.last + len(self.taken) + 1)
+            first = self.head.last + len(self.taken) + 1
+            verdicts.merge({seq: batch[position].body for seq, position in enumerate(fresh, first)})
         self.take([batch[position] for position in fresh])
         return Appended(server_hlc, fresh, hidden)
 
@@ -529,7 +529,6 @@ class _Append:
         self.taken += zip(self.clock.take(len(entries) * 2)[::2], entries, strict=True)
 
     def write(self, *, is_foreign: bool) -> None:
-        """Store what was taken."""
         if self.taken:
             self.session.insert(self.head.last + 1, self.taken, is_foreign)
             self.session.run_many("INSERT INTO {t}tables VALUES ({gw} ?, ?)", list(self.new_tables.items()))

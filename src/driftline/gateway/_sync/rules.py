@@ -327,7 +327,8 @@ class RowRules:
             raise rows_behind()
         judgement = Judgement(session, rules)
         if behind:  # records of another writer: an import from the lake, or an append before there were rules
-            judgement.catch_up(head.projected, head.last)
+            records = session.records(head.projected, head.last, behind)
+            judgement.merge({record.seq: record.body for record in records})
         return judgement
 
 
@@ -340,14 +341,6 @@ class Judgement:
         self._rows: dict[RowKey, IndexedRow] = {}
         self._changed: set[RowKey] = set()
         self._watched: dict[str, list[str]] = {}
-
-    def catch_up(self, after: int, last: int) -> None:
-        """Merge records that are not in the stored rows yet."""
-        records = self._session.records(after, last, last - after)
-        deltas = [stored_delta(record.body) for record in records]
-        self._load(deltas)
-        for record, delta in zip(records, deltas, strict=True):
-            self._add(record.seq, delta)
 
     def check(self, batch: Sequence[Entry], fresh: Sequence[int], claims: Claims | None) -> Sequence[int]:
         """Refuse the batch where its writer may not write a delta; the positions that the writer will not see.
@@ -377,23 +370,20 @@ class Judgement:
             raise GatewayError(_REFUSAL, code="FORBIDDEN", reason="write_rules", positions=refused)
         return hidden
 
-    def take(self, batch: Sequence[Entry], fresh: Sequence[int], first: int) -> None:
-        """Merge the deltas of an accepted batch, which get sequences from `first` on."""
-        deltas = [stored_delta(batch[position].body) for position in fresh]
-        self._load(deltas)
-        for seq, delta in enumerate(deltas, first):
-            self._add(seq, delta)
+    def merge(self, bodies: Mapping[int, bytes]) -> None:
+        """Merge the deltas of records, by their sequences."""
+        deltas = {seq: stored_delta(body) for seq, body in bodies.items()}
+        self._load(deltas.values())
+        for seq, delta in deltas.items():
+            key = (delta.table, delta.row_id)
+            if delta.table not in self._watched:
+                self._watched[delta.table] = self._rules.columns_of(delta.table)
+            self._rows[key].add(seq, delta, self._watched[delta.table])
+            self._changed.add(key)
 
     def changed(self) -> dict[RowKey, StoredRow]:
         """The merged rows to store with the append."""
         return {key: written_row(self._rows[key]) for key in self._changed}
-
-    def _add(self, seq: int, delta: RowDelta) -> None:
-        key = (delta.table, delta.row_id)
-        if delta.table not in self._watched:
-            self._watched[delta.table] = self._rules.columns_of(delta.table)
-        self._rows[key].add(seq, delta, self._watched[delta.table])
-        self._changed.add(key)
 
     def _load(self, deltas: Any) -> None:
         missing = {(delta.table, delta.row_id) for delta in deltas} - self._rows.keys()

@@ -69,7 +69,6 @@ class _Fold:
         self.is_delete: Bools = _column(deltas, "is_delete").to_numpy(zero_copy_only=False)
 
     def run(self) -> Folded:
-        """Fold every column."""
         deleted = self._deleted()
         life = self._base_stamp("live").latest(self.stamps.take(self.winners(~self.is_delete)))
         alive = life.after(deleted)

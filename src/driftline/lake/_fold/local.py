@@ -78,7 +78,6 @@ class KeepRows(RangeJob):
     every_range = True
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Fold a range."""
         folded = fold_range(plan, given)
         return [{"rows": folded.base, "deletes": folded.deletes}]
 

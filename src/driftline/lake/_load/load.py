@@ -579,22 +579,18 @@ class _Diffs:
         self.stats: JsonObject = {}
 
     def difference(self) -> Path:
-        """From A to B."""
         return self._events(self.a, self.b, "difference")
 
     def whole(self) -> Path:
-        """All of B."""
         return self.whole_of(self.b, "b")
 
     def whole_of(self, side: str, name: str) -> Path:
-        """All rows of an input."""
         folder = self._folder / f"nothing-{name}"
         folder.mkdir(exist_ok=True)
         nothing = write_empty_like(side, self._options.reading("B"), folder)
         return self._events(str(nothing), side, f"whole-{name}")
 
     def base_rows(self) -> int:
-        """How many rows A has."""
         self.whole_of(self.a, "a")
         return int(self.stats["rows_added"])
 
@@ -617,7 +613,6 @@ class _OnlyBase:
         """None: there is no snapshot before it."""
 
     def whole(self) -> Path:
-        """All of A."""
         return self.diffs.whole_of(self.diffs.a, "a")
 
 

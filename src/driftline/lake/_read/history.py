@@ -177,7 +177,6 @@ class CompareWithBase(RangeJob):
     needs_originals: bool = False  # for a replay in plain Python beside the fold kernel
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Count, hash and compare one range."""
         inside = replace(given.key_range, is_piece=True)
         base = _load_overlapping(plan, "base", self.snapshot.base, inside, base_file_schema(plan.columns))
         dead = _load_overlapping(plan, "deletes", self.snapshot.deletes, inside, deletes_file_schema())
@@ -315,7 +314,6 @@ class WriteChanges(RangeJob):
     since: int
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
-        """Write one part and count its lines."""
         window = given.deltas.filter(pc.greater(given.deltas["hlc"], self.since))
         if window.num_rows == 0:
             return []

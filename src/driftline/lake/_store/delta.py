@@ -159,7 +159,6 @@ class _StoreHandler(DeltaStorageHandler):
     """Writes plain bytes: the store refuses the buffers of pyarrow."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> Any:
-        """A stream whose object appears when it is closed."""
         return pa.PythonFile(_BytesOnly(self._handler.open_output_stream(path, metadata)), mode="w")
 
 
