@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,6 @@ from driftline.errors import DeltaError, InputError
 FORMAT_VERSION = 1
 _SMALLEST_OFFSET_MS = 2000  # clocks that differ by less are taken as equal
 
-_SCHEMA = """
-CREATE TABLE confirmed (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
-CREATE TABLE incoming (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
-CREATE TABLE queue (n INTEGER PRIMARY KEY, name TEXT NOT NULL, row_id TEXT NOT NULL, delta TEXT NOT NULL);
-CREATE INDEX queue_rows ON queue (name, row_id);
-CREATE TABLE rejected (n INTEGER PRIMARY KEY, delta TEXT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
 _UPSERT = "INSERT INTO {} VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET fold = excluded.fold"
 
 
@@ -336,7 +329,8 @@ class Store:
         with self.writing():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                for statement in _SCHEMA.strip().split(";\n"):
+                script = resources.files("driftline.client").joinpath("store.sql").read_text("utf-8")
+                for statement in script.strip().split(";\n"):
                     self._db.execute(statement)
                 self._set_meta("client_id", self.client_id)
                 self._db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -364,23 +365,8 @@ STATUSES = (200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TIMED_ROUTES = ("push", "pull", "compare")
 
-_PLAIN = {
-    "driftline_deltas_accepted_total": "Deltas acknowledged, known ones included.",
-    "driftline_deltas_applied_total": "Deltas that were new.",
-    "driftline_deltas_pulled_total": "Deltas sent to clients.",
-    "driftline_received_bytes_total": "Bytes of push bodies.",
-    "driftline_sent_bytes_total": "Bytes of pull answers.",
-    "driftline_feed_events_total": "Events sent to feeds.",
-    "driftline_flushes_total": "Flushes to the lake.",
-    "driftline_flushed_deltas_total": "Deltas written to the lake.",
-    "driftline_flush_errors_total": "Flushes that failed and will be tried again.",
-    "driftline_set_back_total": "Times that the log, or the lake, was found set back.",
-    "driftline_set_aside_deltas_total": "Deltas below the lake's horizon, kept aside.",
-    "driftline_compactions_total": "Tables folded into a new snapshot.",
-    "driftline_snapshot_pages_total": "Pages of snapshots sent to clients.",
-    "driftline_lake_damaged_total": "Snapshots that a missing or damaged file of the lake prevented.",
-    "driftline_imported_deltas_total": "Deltas taken in from the lake.",
-}
+# The plain counters and their help texts.
+_PLAIN: dict[str, str] = json.loads(resources.files("driftline.http").joinpath("metrics.json").read_text("utf-8"))
 _WORD = struct.Struct("<d")
 
 

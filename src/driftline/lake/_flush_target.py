@@ -28,13 +28,7 @@ from driftline.lake._store.envelopes import (
     read_envelope,
     waiting_envelopes,
 )
-from driftline.lake._store.flush import (
-    FlushResult,
-    LogRange,
-    arrival_transaction,
-    flush_range,
-    log_transaction,
-)
+from driftline.lake._store.flush import FlushResult, LogRange, arrival_transaction, flush_range, log_transaction
 from driftline.lake._store.lake import Lake, Part, attempt_token, is_written_by, relative
 from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema

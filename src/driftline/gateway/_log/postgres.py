@@ -52,14 +52,8 @@ FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[
 """
 _CHANNEL = "driftline"
 _CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one after the other
-_WORDS = {
-    "t": "driftline_",
-    "own": "gateway = %s AND",
-    "gw": "%s,",
-    "gateway": "gateway,",
-    "table": "tbl",
-    "fold": "fold",
-}
+_SHARED = {"own": "gateway = %s AND", "gw": "%s,", "gateway": "gateway,"}  # the tables have rows of many gateways
+_WORDS = {"t": "driftline_", "table": "tbl", "fold": "fold", **_SHARED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +150,7 @@ class PostgresLog(DeltaLog):
 
     def _open(self) -> Connection:
         connection: Connection = psycopg.connect(
-            self._address,
-            autocommit=True,
-            fallback_application_name="driftline",
-            options="-c synchronous_commit=on",
+            self._address, autocommit=True, fallback_application_name="driftline", options="-c synchronous_commit=on"
         )
         self._opened = [each for each in self._opened if not each.closed]
         self._opened.append(connection)

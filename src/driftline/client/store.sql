@@ -1,0 +1,6 @@
+CREATE TABLE confirmed (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
+CREATE TABLE incoming (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
+CREATE TABLE queue (n INTEGER PRIMARY KEY, name TEXT NOT NULL, row_id TEXT NOT NULL, delta TEXT NOT NULL);
+CREATE INDEX queue_rows ON queue (name, row_id);
+CREATE TABLE rejected (n INTEGER PRIMARY KEY, delta TEXT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
