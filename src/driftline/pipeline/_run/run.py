@@ -40,18 +40,9 @@ from driftline.pipeline._run.records import (
     timestamp,
     versions,
 )
+from driftline.pipeline._stages import outputs
 from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
 from driftline.pipeline._stages.lake import check_stages, compact_stages, load_stages, state_stages
-from driftline.pipeline._stages.outputs import (
-    FingerprintCache,
-    Outputs,
-    files_below,
-    is_recorded,
-    missing_output,
-    size_below,
-    sweep,
-    sweep_state,
-)
 from driftline.pipeline._stages.stage import Result, RunEngine, Stage, StageContext, StageRecord, changed_basis
 
 USUAL_RUNS, LEAST_RUNS = 7, 3
@@ -213,7 +204,7 @@ class PipelineRun:
         self.selection.check(self.stages, full_refresh=self.full_refresh)
         self.state = state_directory(self.pipeline)
         self.store = RecordStore(self.state)
-        self.fingerprints = FingerprintCache(self.pipeline, self.state)
+        self.fingerprints = outputs.FingerprintCache(self.pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
         self._limits: dict[str, list[JudgedLimit]] = {}
         self._gating: set[str] = set()
@@ -221,8 +212,8 @@ class PipelineRun:
     def run(self) -> None:
         """Every stage once; what fails takes down only what needs it."""
         self.engine.input_bytes = _bytes_of({path for stage in self.stages for path in stage.sources})
-        sweep_state(self.state)
-        sweep(self.pipeline, [place for stage in self.stages for place in stage.outputs.values()])
+        outputs.sweep_state(self.state)
+        outputs.sweep(self.pipeline, [place for stage in self.stages for place in stage.outputs.values()])
         waiting = largest_flows_first(self.stages)
         running: dict[Future[StageRun], Stage] = {}
         with ThreadPoolExecutor(self.engine.parallel, "stage") as pool:
@@ -320,15 +311,15 @@ class PipelineRun:
         try:
             outcome = stage.action(context)
             for path in stage.sources:
-                for file in files_below(path):
+                for file in outputs.files_below(path):
                     self.fingerprints.check(file)
             self.check_lock()
-            outputs = context.outputs.commit()
+            files = context.outputs.commit()
         finally:
             context.outputs.discard()
         inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
         seconds, counts = round(time.monotonic() - started, 3), dict(outcome.counts)
-        made = (stage.name, verdict.key, counts, dict(outcome.facts), inputs, outputs)
+        made = (stage.name, verdict.key, counts, dict(outcome.facts), inputs, files)
         record = StageRecord(*made, seconds, timestamp(), verdict.basis)
         self.check_lock()
         self.store.keep_stage(record)
@@ -352,9 +343,10 @@ class PipelineRun:
             return "everything is to be done again"
         if known.key != stage.key(basis):
             return changed_basis(known.basis, basis)
-        if not all(is_recorded(self.pipeline, role, place, known.outputs) for role, place in stage.outputs.items()):
+        places = stage.outputs.items()
+        if not all(outputs.is_recorded(self.pipeline, role, place, known.outputs) for role, place in places):
             return "an output is declared elsewhere"
-        lost = missing_output(self.pipeline, known.outputs, thorough=self.thorough)
+        lost = outputs.missing_output(self.pipeline, known.outputs, thorough=self.thorough)
         if lost is not None:
             return f"{lost} is missing or was changed"
         still_there = stage.is_fresh(context, known.facts)
@@ -362,13 +354,13 @@ class PipelineRun:
 
     def _context(self, stage: Stage) -> StageContext:
         tracker = self.tracker.branch(stage.name)
-        sources = {
-            path: tuple(self.fingerprints.take(file, tracker) for file in files_below(path)) for path in stage.sources
-        }
+        files = {path: outputs.files_below(path) for path in stage.sources}
+        take = self.fingerprints.take
+        sources = {path: tuple(take(file, tracker) for file in below) for path, below in files.items()}
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
-        outputs = Outputs(self.pipeline, stage)
+        written = outputs.Outputs(self.pipeline, stage)
         return StageContext(
-            self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self.full_refresh
+            self.pipeline, stage, self.state, self.engine, tracker, written, needed, sources, self.full_refresh
         )
 
     # Limits that gate, limits that warn, usual counts, and the age of data (pipeline §5).
@@ -431,7 +423,7 @@ def largest_flows_first(stages: list[Stage]) -> list[Stage]:
 
 
 def _bytes_of(paths: set[Location]) -> int:
-    return sum(map(size_below, paths))
+    return sum(map(outputs.size_below, paths))
 
 
 def _result(run: PipelineRun, ignore_thresholds: bool) -> str:

@@ -78,8 +78,16 @@ def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any
 
 def _read(plan: TableStages, context: StageContext) -> Outcome:
     """Convert the bytes that the lake has not seen into events of a diff."""
-    positions = _start(plan, context)
+    positions = plan.ledger().changes
     files = list_changes(plan.changes_address())
+    if context.full_refresh:
+        gone = missing_files(files, positions)
+        if gone:
+            raise PipelineError(
+                f"files of changes were read and are gone, such as {gone[-1]}: a full refresh would lose their rows",
+                code="missing_changes",
+            )
+        positions = {}
     assert plan.flow.changes is not None
     in_order = not plan.flow.changes.partitioned
     with disk_folder(context) as scratch:
@@ -95,19 +103,6 @@ def _read(plan: TableStages, context: StageContext) -> Outcome:
             _join(out, reading.table.columns, parts)
     facts = {"start": positions_digest(positions), "end": positions_digest(after)}
     return Outcome(reading.counts(), facts, [*notes, *reading.notes()])
-
-
-def _start(plan: TableStages, context: StageContext) -> ReadOffsets:
-    known = plan.ledger().changes
-    if not context.full_refresh:
-        return known
-    gone = missing_files(list_changes(plan.changes_address()), known)
-    if gone:
-        raise PipelineError(
-            f"files of changes were read and are gone, such as {gone[-1]}: a full refresh would lose their rows",
-            code="missing_changes",
-        )
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +175,9 @@ class _Reading:
         schema = registered(plan.lake(), plan.flow.name)
         known = schema.names if schema is not None and plan.ledger().changes and not self._context.full_refresh else ()
         namespace, _, name = (changes.table or plan.flow.name).rpartition(".")
-        table = CdcTable(
-            name,
-            plan.flow.key,
-            tuple(known),
-            plan.flow.columns,
-            namespace or None,
-            changes.source,
-            changes.on_truncate == "skip",
-            policy.on_new_column == "ignore",
-            policy.on_missing_column == "null",
-        )
+        whose = (name, plan.flow.key, tuple(known), plan.flow.columns, namespace or None, changes.source)
+        ignores_new, fills = policy.on_new_column == "ignore", policy.on_missing_column == "null"
+        table = CdcTable(*whose, changes.on_truncate == "skip", ignores_new, fills)
         if known and policy.on_new_column != "add":
             return table
         kernel = partial(_survey_piece, table, self._pieces)

@@ -77,8 +77,8 @@ def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageCo
         _explaining_headers(plan, before, after),
         context.outputs.writing("events") as out,
     ):
-        parts = context.outputs.parts("events") if context.outputs.is_folder("events") else None
-        stats = compare(plan, *_sides(plan, before, after, folder), context, out.write, parts)
+        sides = _sides(plan, before, after, folder)
+        stats = compare(plan, *sides, context, out.write, context.outputs.parts("events"))
     if "formatted" in context.stage.outputs:
         from driftline.sinks import write_events
 

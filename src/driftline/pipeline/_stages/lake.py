@@ -7,25 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from driftline import lake
 from driftline.core import JsonObject, Location, PartWriter, parse_threshold
 from driftline.deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
-from driftline.lake import (
-    LoadHistory,
-    LoadJob,
-    Schedulers,
-    WantedSnapshot,
-    Window,
-    check_unclaimed,
-    compact,
-    load_history,
-    load_snapshot,
-    materialize,
-    newest_snapshot,
-    parse_timestamp,
-    plan_loads,
-    reload,
-)
 from driftline.pipeline._declare.declaration import StateTarget
 from driftline.pipeline._declare.snapshots import (
     Shape,
@@ -104,21 +89,21 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         job = _job(load, context)
         events = _Events(load, context, scratch)
         if context.full_refresh and load.before is None:
-            reload(job, events)
-        ledger = load_history(job.lake, job.table)
-        check_unclaimed(job, ledger)
+            lake.reload(job, events)
+        ledger = lake.load_history(job.lake, job.table)
+        lake.check_unclaimed(job, ledger)
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
-        later = plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
+        later = lake.plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     # Later snapshots may be gone by now: then the newest window of the lake has the content of this one.
-    newest = (load_history(job.lake, job.table).newest if load.is_last else None) or window
+    newest = (lake.load_history(job.lake, job.table).newest if load.is_last else None) or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
     return Outcome({"deltas": deltas}, facts, notes)
 
 
 def _put_in_or_refresh(
-    load: _Load, job: LoadJob, ledger: LoadHistory, events: _Events, context: StageContext
-) -> tuple[Window, list[str]]:
+    load: _Load, job: lake.LoadJob, ledger: lake.LoadHistory, events: _Events, context: StageContext
+) -> tuple[lake.Window, list[str]]:
     """A changed type begins a new generation where that is declared; only the first snapshot can, the rest follow."""
     try:
         return _put_in(load, job, ledger, events, context), []
@@ -126,26 +111,28 @@ def _put_in_or_refresh(
         policy = load.plan.flow.schema_policy.on_type_change
         if error.code not in ("type_changed", "inexact_number") or policy != "refresh" or load.before is not None:
             raise
-        number = reload(job, events)
+        number = lake.reload(job, events)
         note = f"generation {number} begins: {error.message.partition(': run it once')[0]}"
-    return _put_in(load, job, load_history(job.lake, job.table), events, context), [note]
+    return _put_in(load, job, lake.load_history(job.lake, job.table), events, context), [note]
 
 
-def _put_in(load: _Load, job: LoadJob, ledger: LoadHistory, events: _Events, context: StageContext) -> Window:
+def _put_in(
+    load: _Load, job: lake.LoadJob, ledger: lake.LoadHistory, events: _Events, context: StageContext
+) -> lake.Window:
     fingerprint = context.fingerprint_of(load.snapshot.source)
     before = context.fingerprint_of(load.before.source) if load.before else None
+    base = before if load.has_same_shape else None
     if load.plan.flow.snapshots is not None:
-        before = before if load.has_same_shape else None
-        wanted = WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
-        return load_snapshot(job, wanted, events)
+        wanted = lake.WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), base)
+        return lake.load_snapshot(job, wanted, events)
     known = _window_of_pair(ledger, job.content(fingerprint), job.content(before) if before else None)
-    label = known.label if known else f"{load.snapshot.label}@{ledger.number}"
     if known is not None and load.before is None:
         return known
-    return load_snapshot(job, WantedSnapshot(label, fingerprint, _now, before if load.has_same_shape else None), events)
+    label = known.label if known else f"{load.snapshot.label}@{ledger.number}"
+    return lake.load_snapshot(job, lake.WantedSnapshot(label, fingerprint, _now, base), events)
 
 
-def _window_of_pair(ledger: LoadHistory, content: str, before: str | None) -> Window | None:
+def _window_of_pair(ledger: lake.LoadHistory, content: str, before: str | None) -> lake.Window | None:
     """Where one of two replaced files belongs: pairs have no names, they are known by what the lake went through.
 
     `before` is in place if it is the newest, or if the newest came from it and is about to be corrected.
@@ -160,7 +147,7 @@ def _window_of_pair(ledger: LoadHistory, content: str, before: str | None) -> Wi
     return newest if content in (newest.content, came_from) else None
 
 
-def _start(snapshot: Snapshot, ledger: LoadHistory) -> int:
+def _start(snapshot: Snapshot, ledger: lake.LoadHistory) -> int:
     """Where the time of a snapshot begins: its day, or for a number the moment of its first load, in their order."""
     if snapshot.day is not None:
         return start_of_day(snapshot.day)
@@ -175,23 +162,23 @@ def _number(label: str) -> int:
     return int(label) if label.isdecimal() else -1
 
 
-def _now(ledger: LoadHistory) -> int:
+def _now(ledger: lake.LoadHistory) -> int:
     return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_text: bool) -> LoadJob:
+def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_text: bool) -> lake.LoadJob:
     """What loads into the lake table of a plan have in common."""
-    flow, pipeline, schedulers = plan.flow, plan.pipeline, Schedulers()
+    flow, pipeline, schedulers = plan.flow, plan.pipeline, lake.Schedulers()
     assert pipeline.lake is not None
     if context.engine.is_spark:
         from driftline.spark import load_schedulers
 
         schedulers = load_schedulers(context.engine.session())
     whose = (flow.name, pipeline.name, pipeline.lake.client_id, flow.key, flow.columns)
-    return LoadJob(plan.lake(), *whose, rules, is_text, schedulers, context.tracker)
+    return lake.LoadJob(plan.lake(), *whose, rules, is_text, schedulers, context.tracker)
 
 
-def _job(load: _Load, context: StageContext) -> LoadJob:
+def _job(load: _Load, context: StageContext) -> lake.LoadJob:
     """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
     given, reading, shape = load.snapshot.given, load.plan.diff_options().reading("B"), load.shape
     own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}
@@ -258,7 +245,7 @@ def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outc
     reading = plan.diff_options().reading("B")
     with scratch_folder(context) as scratch:
         state = scratch / "state.parquet"
-        materialize(plan.lake(), plan.flow.name, state, format="parquet", **fold_options(context))
+        lake.materialize(plan.lake(), plan.flow.name, state, format="parquet", **fold_options(context))
         columns = header_of(snapshot.given, reading)
         state_columns = header_of(str(state), reading)
         shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
@@ -305,14 +292,14 @@ def _history_until(plan: TableStages, as_of: str | None) -> str:
 
 
 def _compact(plan: TableStages, context: StageContext) -> Outcome:
-    done = compact(plan.lake(), plan.flow.name, **fold_options(context))
+    done = lake.compact(plan.lake(), plan.flow.name, **fold_options(context))
     counts = {"deltas": done.deltas_folded, "files": done.files_written}
     return Outcome(counts, {"compacted": _compacted_version(plan)})
 
 
 def _compacted_version(plan: TableStages) -> int:
     """Up to which version the deltas of a table are folded; -1 where there was nothing to fold yet."""
-    snapshot = newest_snapshot(plan.lake(), plan.flow.name)
+    snapshot = lake.newest_snapshot(plan.lake(), plan.flow.name)
     return -1 if snapshot is None else snapshot.deltas_version
 
 
@@ -320,7 +307,7 @@ def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Out
     moment = moment_of(target.as_of, plan.ledger())
     place = context.outputs.path("state")
     options = {"format": target.format, "as_of": moment, **fold_options(context)}
-    return Outcome({"rows": materialize(plan.lake(), plan.flow.name, place, **options)})
+    return Outcome({"rows": lake.materialize(plan.lake(), plan.flow.name, place, **options)})
 
 
 def fold_options(context: StageContext) -> dict[str, Any]:
@@ -332,7 +319,7 @@ def fold_options(context: StageContext) -> dict[str, Any]:
     return {"engine": lake_engine(context.engine.session()), "tracker": context.tracker}
 
 
-def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
+def moment_of(text: str | None, ledger: lake.LoadHistory) -> int | None:
     """The last timestamp that belongs to the moment; None is now."""
     if text is None:
         return None
@@ -342,4 +329,4 @@ def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
     window = ledger.find(text)
     if window is not None:
         return ledger.end_of(window)
-    return parse_timestamp(text)
+    return lake.parse_timestamp(text)

@@ -75,8 +75,9 @@ class Outputs:
     @contextmanager
     def writing(self, role: str) -> Iterator[BinaryIO]:
         """A stream into an output; a folder gets it as parts."""
-        if role in self._folders:
-            yield cast(BinaryIO, self.parts(role))  # which is only written to
+        parts = self.parts(role)
+        if parts is not None:
+            yield cast(BinaryIO, parts)  # which is only written to
             return
         place = self.path(role)
         if isinstance(place, ObjectPath):
@@ -86,19 +87,15 @@ class Outputs:
             with io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
                 yield out
 
-    def parts(self, role: str) -> PartWriter:
-        """The writer of an output that is a folder of ordered parts."""
-        if role not in self._writers:
+    def parts(self, role: str) -> PartWriter | None:
+        """The writer of an output that is a folder of ordered parts; None for other ones."""
+        if role in self._folders and role not in self._writers:
             self._writers[role] = PartWriter(self._places[role])
-        return self._writers[role]
+        return self._writers.get(role)
 
     def written(self, role: str) -> list[Location]:
         """The files of an output that is written and not committed yet, in order."""
         return self._writers[role].places() if role in self._folders else [self._temporary[role]]
-
-    def is_folder(self, role: str) -> bool:
-        """Whether an output is a folder of ordered parts."""
-        return role in self._folders
 
     def commit(self) -> tuple[OutputFile, ...]:
         """Make every output durable and put it into place."""
