@@ -41,8 +41,7 @@ from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
-from driftline.spark._runtime.workers import prepare_worker
-from driftline.spark._tasks import bytes_column, frame_schema, integer_column
+from driftline.spark._tasks import bytes_column, frame_schema, integer_column, prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

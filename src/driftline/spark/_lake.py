@@ -19,7 +19,6 @@ from driftline.errors import DriftlineError
 from driftline.lake import Schedulers, kernels
 from driftline.spark._jobs import is_connect_session, watched
 from driftline.spark._runtime.pyspark_internals import to_partitions
-from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import (
     BLOCK_BYTES,
     BLOCK_SCHEMA,
@@ -28,6 +27,7 @@ from driftline.spark._tasks import (
     TaskPool,
     frame_schema,
     pack,
+    prepare_worker,
     result_batch,
     results_of,
     table_blob,

@@ -1,10 +1,16 @@
-"""What Spark tasks have in common: a pool that maps a function, errors as data, and blocks of bytes for a shuffle."""
+"""What Spark tasks have in common: a pool that maps a function, errors as data, blocks of a shuffle, and workers."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
 import pickle
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from driftline.core import Tracker
+from driftline.core import Tracker, skip_pandas
 from driftline.errors import DriftlineError
 from driftline.spark._jobs import watched
-from driftline.spark._runtime.workers import prepare_worker
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import Column, SparkSession
 
     from driftline.payloads import Scheduler
@@ -26,6 +32,11 @@ BLOCK_SCHEMA = "target int, kind string, side string, number int, blob binary"
 BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a complete batch in memory
 
 RESULTS = "number int, result binary"
+OWN_WORKERS = "DRIFTLINE_OWN_WORKERS"  # set where the workers run only driftline's tasks
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of glibc's mallopt
+_KEPT_BYTES = 1 << 30
+_EARLY = 4  # workers started in advance; the others start with their tasks, and a small job needs none of them
+_EARLY_MODULES = ("pyspark.sql.pandas.serializers", "driftline.spark._table_tasks")  # what takes long to import
 _TYPES: dict[str, type[DataType]]
 _TYPES = {"int": IntegerType, "bigint": LongType, "string": StringType, "binary": BinaryType}
 
@@ -72,7 +83,7 @@ class _PayloadScheduler(TaskPool):
     workers = 8
 
 
-@contextmanager
+@contextlib.contextmanager
 def payload_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
     """A scheduler that runs Spark tasks; input and output must be visible to all workers."""
     from driftline.spark._runtime.session import open_session
@@ -180,3 +191,43 @@ def bytes_column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """A column of texts or blobs."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
+
+
+# Spark's Python workers: started early, and prepared for driftline's tasks.
+
+
+def start_workers(context: SparkContext) -> None:
+    """Start workers of a local session and their imports, in the background."""
+    threading.Thread(target=_start_workers, args=(context,), daemon=True, name="driftline-workers").start()
+
+
+def _start_workers(context: SparkContext) -> None:
+    count = min(_EARLY, context.defaultParallelism)
+    with contextlib.suppress(Exception):  # the first job will report what is wrong with them
+        context.parallelize(range(count), count).foreachPartition(_import_modules)
+
+
+def _import_modules(_: Iterable[int]) -> None:
+    for name in _EARLY_MODULES:
+        importlib.import_module(name)
+
+
+def prepare_worker() -> None:
+    """Prepare a worker of driftline's own session for tasks over large Arrow tables; done once for each process.
+
+    Spark collects garbage after every task, which visits all objects of the imported modules, a twentieth of a second
+    each time; and Arrow's own pools release large buffers so early that a fold spends a tenth of its time on new pages.
+    """
+    if OWN_WORKERS in os.environ and "pyspark.worker" in sys.modules and gc.get_freeze_count() == 0:
+        gc.freeze()
+        pa.set_memory_pool(pa.system_memory_pool())
+        _keep_pages()
+        skip_pandas(pa)
+
+
+def _keep_pages() -> None:
+    """Let the C library retain the pages of freed buffers: to map and clear them again is a third of a parse."""
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
+        library = ctypes.CDLL(None)
+        for setting in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            library.mallopt(setting, _KEPT_BYTES)

@@ -108,12 +108,9 @@ def memory_of(section: Section, key: str) -> int | None:
     return checked(section, lambda: memory_limit(text), key)
 
 
-def _policy(section: Section, _: str) -> SchemaPolicy:
-    return SchemaPolicy(**section.values(SchemaPolicy))
-
-
-def _changes(section: Section, key: str) -> ChangeSource | None:
-    return ChangeSource(**section.values(ChangeSource)) if key in section else None
+def _inside(kind: type[Any], only_with_key: bool = False) -> JsonObject:
+    """A record whose fields are keys of the same table."""
+    return reading(lambda section, key: kind(**section.values(kind)) if key in section or not only_with_key else None)
 
 
 def _changes_address(section: Section, key: str) -> str:
@@ -131,10 +128,6 @@ def _columns(section: Section, key: str) -> dict[str, ColumnType]:
         if types and not is_column_type(word):
             types.choice(name, COLUMN_TYPES)
     return words
-
-
-def _states(section: Section, _: str) -> tuple[StateTarget, ...]:
-    return tuple(entry.record(StateTarget) for entry in section.list_of_sections("state"))
 
 
 def _options(section: Section, _: str) -> JsonObject:
@@ -208,9 +201,9 @@ class TableFlow:
     before: str | None = declared(_path, None)
     after: str | None = declared(_path, None)
     since: str | None = declared(Section.text, None)
-    changes: ChangeSource | None = field(default=None, metadata=reading(_changes))
+    changes: ChangeSource | None = field(default=None, metadata=_inside(ChangeSource, only_with_key=True))
     columns: Mapping[str, ColumnType] = declared(_columns, dict)
-    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy, metadata=reading(_policy))
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy, metadata=_inside(SchemaPolicy))
     fail_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
     warn_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
     events: str | None = declared(_path, None)
@@ -219,7 +212,9 @@ class TableFlow:
     compact: bool = declared(Section.flag, False)
     changeset: str | None = declared(_path, None)
     patchset: str | None = declared(_path, None)
-    states: tuple[StateTarget, ...] = declared(_states, ())
+    states: tuple[StateTarget, ...] = declared(
+        lambda section, key: tuple(entry.record(StateTarget) for entry in section.list_of_sections(key)), (), "state"
+    )
     options: Mapping[str, Any] = declared(_options, dict)  # those of the table diff that the file gives
 
     @property

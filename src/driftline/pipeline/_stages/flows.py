@@ -117,12 +117,18 @@ def _fingerprints(pipeline: Pipeline, flow: IndexFlow) -> JsonObject:
 
 def _diff(flow: IndexFlow, context: StageContext) -> Outcome:
     """The difference of an index as events, and as an entry in the index's registry."""
-    from driftline.codeindex import choose_engine, compute
+    from driftline.codeindex import choose_engine, compute, diff_mode
 
     job = _index_job(context.pipeline, flow)
     request, cache = job.prepare()
     name, _ = choose_engine(request, context.engine.wanted, context.engine.master)
-    with _mode_scheduler(context, name) as scheduler:
+    scheduling: AbstractContextManager[ModeScheduler] = nullcontext(diff_mode)
+    if name == "spark":
+        from driftline.spark import index_scheduler
+
+        context.engine.session()
+        scheduling = index_scheduler(context.engine.master)
+    with scheduling as scheduler:
         kept = compute(request, cache, job.keeping, scheduler=scheduler, tracker=context.tracker)
     if flow.events:
         with context.outputs.writing("events") as out:
@@ -133,17 +139,6 @@ def _diff(flow: IndexFlow, context: StageContext) -> Outcome:
         for part in ("files", "chunks"):
             counts[part] += sum(value for value in mode.get(part, {}).values() if isinstance(value, int))
     return Outcome(counts, {"diff_id": kept.result.diff_id})
-
-
-def _mode_scheduler(context: StageContext, name: str) -> AbstractContextManager[ModeScheduler]:
-    if name != "spark":
-        from driftline.codeindex import diff_mode
-
-        return nullcontext(diff_mode)
-    from driftline.spark import index_scheduler
-
-    context.engine.session()
-    return index_scheduler(context.engine.master)
 
 
 def _is_kept(flow: IndexFlow, context: StageContext, facts: Mapping[str, Any]) -> bool:

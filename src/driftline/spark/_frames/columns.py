@@ -17,8 +17,7 @@ from pyspark.sql import functions as f, types as t
 
 from driftline.errors import OptionError, TableError
 from driftline.spark._runtime.pyspark_internals import newer_type
-from driftline.spark._runtime.workers import prepare_worker
-from driftline.spark._tasks import arrow_function
+from driftline.spark._tasks import arrow_function, prepare_worker
 from driftline.tables import TableOptions
 from driftline.tables.kernels import CellRule, Comparison
 

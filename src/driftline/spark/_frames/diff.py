@@ -36,8 +36,7 @@ from driftline.spark._frames.columns import (
 )
 from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
-from driftline.spark._runtime.workers import prepare_worker
-from driftline.spark._tasks import arrow_function
+from driftline.spark._tasks import arrow_function, prepare_worker
 from driftline.tables import TableOptions, check_options
 from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, resolve_columns
 

@@ -29,8 +29,7 @@ from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
 from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
-from driftline.spark._runtime.workers import prepare_worker
-from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, table_blob, unpack
+from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, prepare_worker, table_blob, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

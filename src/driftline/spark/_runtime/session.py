@@ -86,7 +86,7 @@ TASK_ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore::FutureWarning",
     # Tasks hash nothing by object identity; a fixed seed gives sets the same order in every worker.
     "PYTHONHASHSEED": "0",
-    "DRIFTLINE_OWN_WORKERS": "1",  # `workers.OWN_WORKERS`, which is not imported here: it imports Arrow
+    "DRIFTLINE_OWN_WORKERS": "1",  # `_tasks.OWN_WORKERS`, which is not imported here: it imports Arrow
 }
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = frozenset({".pyc", ".pyo"})
@@ -186,7 +186,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # while the JVM starts
     from pyspark.sql import SparkSession
 
-    from driftline.spark._runtime.workers import start_workers
+    from driftline.spark._tasks import start_workers
 
     spare_pandas()
     jvm.await_gateway()
