@@ -233,7 +233,12 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
         return PairResult(pair.name, old, new, verdict, round(time.monotonic() - started, 3), **facts)
 
     try:
-        with tempfile.TemporaryDirectory(dir=_folder(pair)) as folder:
+        # Events are written beside their place before they are moved there, so that it is one step.
+        beside = None if pair.events is None else pair.events.parent
+        if beside is not None:
+            with io_errors(beside):
+                beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=beside) as folder:
             events = Path(folder, "events.jsonl")
             job = TableDiffJob(pair.old, pair.new, pair.options, engine.memory, engine.master, tracker)
             with open(events, "wb", buffering=1 << 20) as out:
@@ -252,15 +257,6 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
 
 def _without_password(address: str) -> str:
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", address)
-
-
-def _folder(pair: Pair) -> Path | None:
-    """Where events are written before they are moved into place: beside it, so that it is one step."""
-    if pair.events is None:
-        return None
-    with io_errors(pair.events.parent):
-        pair.events.parent.mkdir(parents=True, exist_ok=True)
-    return pair.events.parent
 
 
 def _judged(pair: Pair, stats: Stats) -> JsonObject:

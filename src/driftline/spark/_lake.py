@@ -17,22 +17,9 @@ import pyarrow as pa
 from driftline.core import LineRange, Tracker, no_progress
 from driftline.errors import DriftlineError
 from driftline.lake import Schedulers, kernels
+from driftline.spark import _tasks as tasks
 from driftline.spark._jobs import is_connect_session, watched
 from driftline.spark._runtime.pyspark_internals import to_partitions
-from driftline.spark._tasks import (
-    BLOCK_BYTES,
-    BLOCK_SCHEMA,
-    RESULTS,
-    ShuffleBlock,
-    TaskPool,
-    frame_schema,
-    pack,
-    prepare_worker,
-    result_batch,
-    results_of,
-    table_blob,
-    unpack,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,12 +53,12 @@ def run_on_spark(
     rows_per_task = min(rows_per_task, max(_LEAST_ROWS_PER_TASK, -(-plan.delta_count // _cores(session))))
     work = bundles(kernels.delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
-    tasks = session.range(0, len(work), 1, len(work))
-    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCK_SCHEMA))
+    numbers = session.range(0, len(work), 1, len(work))
+    blocks = numbers.mapInArrow(partial(_split_task, plan, job, work, count), tasks.frame_schema(tasks.BLOCK_SCHEMA))
     by_range = to_partitions(blocks, count, "target")
-    results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(RESULTS))
+    results = by_range.mapInArrow(partial(_range_task, plan, job), tasks.frame_schema(tasks.RESULTS))
     rows = watched(session, tracker or no_progress(), "fold", len(work) + count, results.collect)
-    for found in results_of(rows):
+    for found in tasks.results_of(rows):
         yield from found
 
 
@@ -110,39 +97,39 @@ def _split_task(
     batches: Batches,
 ) -> Batches:
     """First stage: read one bundle, split it by range, send Arrow streams."""
-    prepare_worker()
+    tasks.prepare_worker()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from pack(_blocks(plan, job, work[number], count, with_markers=number == 0))
+            yield from tasks.pack(_blocks(plan, job, work[number], count, with_markers=number == 0))
 
 
 def _blocks(
     plan: kernels.FoldPlan, job: kernels.RangeJob, work: Sequence[kernels.DeltaWork], count: int, with_markers: bool
-) -> Iterator[ShuffleBlock]:
+) -> Iterator[tasks.ShuffleBlock]:
     for each in plan.ranges if with_markers else ():
         if each.is_piece or job.every_range:
-            yield ShuffleBlock(each.index % count, _MARKER, "", each.index, b"")
+            yield tasks.ShuffleBlock(each.index % count, _MARKER, "", each.index, b"")
     try:
         for index, deltas in kernels.split_work(plan, work, job, kernels.lower_bounds(plan.ranges)):
             for blob in _blobs(deltas):
-                yield ShuffleBlock(index % count, _DELTAS, "", index, blob)
+                yield tasks.ShuffleBlock(index % count, _DELTAS, "", index, blob)
     except DriftlineError as error:
-        yield ShuffleBlock(0, _ERROR, "", 0, pickle.dumps(error))
+        yield tasks.ShuffleBlock(0, _ERROR, "", 0, pickle.dumps(error))
 
 
 def _range_task(plan: kernels.FoldPlan, job: kernels.RangeJob, batches: Batches) -> Batches:
     """Second stage: the deltas of a range, folded with the files of the range."""
-    prepare_worker()
+    tasks.prepare_worker()
     pieces: dict[int, list[Any]] = {}
-    for block in unpack(batches):
+    for block in tasks.unpack(batches):
         if block.kind == _ERROR:
-            yield result_batch(block.number, pickle.loads, block.blob)
+            yield tasks.result_batch(block.number, pickle.loads, block.blob)
             return
         of_range = pieces.setdefault(block.number, [])
         if block.kind == _DELTAS:
             of_range.append(pa.ipc.open_stream(block.blob).read_all())
     for index in sorted(pieces):
-        yield result_batch(index, _fold_range, plan, job, index, pieces.pop(index))
+        yield tasks.result_batch(index, _fold_range, plan, job, index, pieces.pop(index))
 
 
 def _fold_range(plan: kernels.FoldPlan, job: kernels.RangeJob, index: int, deltas: list[Any]) -> list[Any]:
@@ -151,9 +138,9 @@ def _fold_range(plan: kernels.FoldPlan, job: kernels.RangeJob, index: int, delta
 
 def _blobs(deltas: Any) -> Iterator[Any]:
     """The deltas as Arrow streams, none of them much larger than a block."""
-    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // BLOCK_BYTES))))
+    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // tasks.BLOCK_BYTES))))
     for start in range(0, deltas.num_rows, size):
-        yield table_blob(deltas.slice(start, size).unify_dictionaries().combine_chunks())
+        yield tasks.table_blob(deltas.slice(start, size).unify_dictionaries().combine_chunks())
 
 
 # Ingestion.
@@ -166,7 +153,7 @@ def load_schedulers(session: SparkSession) -> Schedulers:
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[kernels.Survey]:
     """Survey every range, one task each."""
-    return TaskPool(session, no_progress(), "survey").map(kernels.survey, ranges)
+    return tasks.TaskPool(session, no_progress(), "survey").map(kernels.survey, ranges)
 
 
 def ingest_on_spark(
@@ -174,7 +161,7 @@ def ingest_on_spark(
 ) -> Iterator[kernels.IngestedFile]:
     """Write every range, one task each; only files that tasks report are committed."""
     write = partial(_write_task, plan)
-    for written in TaskPool(session, no_progress(), "ingest").map(write, work):
+    for written in tasks.TaskPool(session, no_progress(), "ingest").map(write, work):
         yield from written
 
 
@@ -184,4 +171,4 @@ def _write_task(plan: kernels.IngestPlan, work: tuple[LineRange, int]) -> list[k
 
 def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
     """The results of a kernel for the numbers below `count`, one task each, in their order."""
-    return TaskPool(session, no_progress(), "run").map(kernel, range(count))
+    return tasks.TaskPool(session, no_progress(), "run").map(kernel, range(count))

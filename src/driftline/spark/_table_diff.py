@@ -24,17 +24,7 @@ from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_error
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
 from driftline.sources import Counted, Source, Split, SplitSide, known_size, stored_copy
-from driftline.spark._jobs import (
-    OrderedPart,
-    Write,
-    in_order,
-    is_in,
-    join_parts,
-    scratch_place,
-    shared_folder_needed,
-    watched,
-    workspace_parent,
-)
+from driftline.spark import _jobs as jobs
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
 from driftline.spark._table_tasks import (
@@ -82,23 +72,23 @@ class SparkPlan:
         return max(1, min(4096, -(-rows // self.bucket_rows)))
 
 
-def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
+def run(job: TableDiffJob, write: jobs.Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
-    with Workspace(workspace_parent()) as workspace:
+    with Workspace(jobs.workspace_parent()) as workspace:
         a, b = (source.with_absolute_paths() for source in kernels.open_sides(job, workspace))
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
             open_session(job.master) as spark,
-            scratch_place(spark) as scratch,
+            jobs.scratch_place(spark) as scratch,
         ):
             running = SparkRun(job, spark, workspace, sizes, scratch)
             done = running.diff(a, b, layouts)
             compared = done.plan.compared
             write(event_line(kernels.schema_event(compared)))
             parts = done.findings.parts
-            if job.parts is not None and all(is_in(part, job.parts.folder) for part in parts):
-                job.parts.adopt(part.in_folder() for part in in_order(parts))
+            if job.parts is not None and all(jobs.is_in(part, job.parts.folder) for part in parts):
+                job.parts.adopt(part.in_folder() for part in jobs.in_order(parts))
             else:
 
                 def deliver(data: bytes | memoryview) -> None:
@@ -106,7 +96,7 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
                     job.tracker.advance(len(data))
 
                 with job.tracker.phase("write", total=sum(part.size for part in parts)):
-                    join_parts(parts, deliver)
+                    jobs.join_parts(parts, deliver)
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
                 write(event_line(kernels.column_stats_event(compared, done.stats, changes)))
@@ -178,7 +168,7 @@ class SparkRun:
     def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
         """Copy sources that can only be read from the start into batches, one task a side."""
         if self.scratch is None:
-            raise shared_folder_needed(
+            raise jobs.shared_folder_needed(
                 "JSON Lines, workbooks and tables of SQLite and DuckDB files are copied into batches"
             )
         copy = partial(_lay_out_in_task, split_bytes=self.sizes.split_bytes, place=self.scratch)
@@ -240,7 +230,7 @@ class SparkRun:
             is_stream = tasks.parts is None
             return gather(frame.toLocalIterator(prefetchPartitions=True) if is_stream else frame.collect(), spool)
 
-        return watched(self.spark, self.job.tracker, "diff", count, work)
+        return jobs.watched(self.spark, self.job.tracker, "diff", count, work)
 
     def _parts_place(self) -> Location | None:
         """Where tasks write event lines: the output itself where they see it, else the temporary storage."""
@@ -302,7 +292,7 @@ def _make_side_sound(source: Source, side: kernels.Side, place: Location | None)
         if sound == source:
             return sound
         if place is None:
-            raise shared_folder_needed(
+            raise jobs.shared_folder_needed(
                 f"{side} has quotes inside unquoted fields and is rewritten for parallel reading"
             )
         return cast(Source, stored_copy(sound, source, place))
@@ -323,7 +313,7 @@ def _lay_out_in_task(source: Source, side: kernels.Side, split_bytes: int, place
 def diff_to_table_on_spark(run: kernels.Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
     """Diff and write the events as the local engine's table, in tasks; by the driver where they share no storage."""
     target = output_place(output)
-    with open_session(job.master) as spark, scratch_place(spark) as scratch:
+    with open_session(job.master) as spark, jobs.scratch_place(spark) as scratch:
         if scratch is None or (isinstance(scratch, ObjectPath) and isinstance(target, Path)):
             return diff_to_table(run, job, output, format_name)
         known = known_version(target, format_name)
@@ -382,7 +372,7 @@ class Findings:
     changes: list[tuple[int, ...]] = field(default_factory=list)
     kinds: dict[int, list[Profile]] = field(default_factory=dict)  # by range of the output
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
-    parts: list[OrderedPart] = field(default_factory=list)
+    parts: list[jobs.OrderedPart] = field(default_factory=list)
 
     def column_changes(self, compared: kernels.Comparison) -> dict[str, int]:
         """How often each compared column changed."""
@@ -432,6 +422,6 @@ def gather(rows: Iterable[Any], spool: Path) -> Findings:
             else:
                 with io_errors(spool):
                     stream = stream or stack.enter_context(open(spool, "wb"))
-                    findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
+                    findings.parts.append(jobs.OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
                     stream.write(row["blob"])
     return findings

@@ -29,7 +29,6 @@ from driftline.core import (
     entries_below,
     is_url,
     list_objects,
-    location,
     text_into,
 )
 from driftline.deltas import MAX_HLC, make_hlc
@@ -157,7 +156,7 @@ def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
         match = label.fullmatch(path)
         if match and (mark != "{date}" or parse_day(match.group(1)) is not None):
             is_folder = is_url(path) and path.endswith("/")
-            found.append(Snapshot(_label(match.group(1), mark), location(path), table or None, is_folder))
+            found.append(Snapshot(_label(match.group(1), mark), pipeline.place(path), table or None, is_folder))
     return found
 
 

@@ -160,7 +160,7 @@ def new_run_id(now: datetime | None = None) -> str:
     return f"{(now or datetime.now(UTC)).strftime('%Y%m%dT%H%M%S%f')}-{os.getpid()}"
 
 
-def timestamp() -> str:
+def utc_now() -> str:
     """Now, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -31,15 +31,7 @@ from driftline.core import (
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError, PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, state_directory
 from driftline.pipeline._declare.snapshots import TableStages, find_snapshots, label_order
-from driftline.pipeline._run.records import (
-    JudgedLimit,
-    RecordStore,
-    RunRecord,
-    StageRun,
-    new_run_id,
-    timestamp,
-    versions,
-)
+from driftline.pipeline._run.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, utc_now, versions
 from driftline.pipeline._stages import outputs
 from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
 from driftline.pipeline._stages.lake import check_stages, compact_stages, load_stages, state_stages
@@ -64,7 +56,7 @@ def run_pipeline(
     on_stage: StageListener = lambda done: None,
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
-    started, clock = timestamp(), time.monotonic()
+    started, clock = utc_now(), time.monotonic()
     opened = RunEngine(
         engine or pipeline.engine, master or pipeline.master, memory=pipeline.memory, parallel=pipeline.parallel
     )
@@ -146,7 +138,7 @@ def failed_before_start(pipeline: Pipeline, error: DriftlineError) -> RunRecord:
     result = "locked" if isinstance(error, LockedError) else "failed"
     words = f"{error.code}: {error.message}"
     return RunRecord(
-        new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, result, (), (), versions(), problem=words
+        new_run_id(), pipeline.name, utc_now(), 0.0, pipeline.engine, result, (), (), versions(), problem=words
     )
 
 
@@ -287,7 +279,7 @@ class PipelineRun:
         self.on_stage(run)
 
     def _one(self, stage: Stage) -> StageRun:
-        started_at, started = timestamp(), time.monotonic()
+        started_at, started = utc_now(), time.monotonic()
         try:
             self.tracker.check()
             run = self._done_or_kept(stage, started)
@@ -320,7 +312,7 @@ class PipelineRun:
         inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
         seconds, counts = round(time.monotonic() - started, 3), dict(outcome.counts)
         made = (stage.name, verdict.key, counts, dict(outcome.facts), inputs, files)
-        record = StageRecord(*made, seconds, timestamp(), verdict.basis)
+        record = StageRecord(*made, seconds, utc_now(), verdict.basis)
         self.check_lock()
         self.store.keep_stage(record)
         return StageRun(stage.name, "done", 0.0, counts, None, record, verdict.why, tuple(outcome.notes))

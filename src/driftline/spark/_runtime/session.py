@@ -26,27 +26,8 @@ import driftline
 from driftline.core import sha256_hex, spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
 from driftline.spark._jobs import is_connect_session
+from driftline.spark._runtime import masters, pyspark_internals as internals
 from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm, begin_jvm, end_running_jvm, spark_home
-from driftline.spark._runtime.masters import (
-    check_master,
-    chosen_master,
-    giving_up_on_silence,
-    is_connect,
-    is_local,
-    is_loopback,
-    tell_of_missing_workers,
-    unreachable,
-)
-from driftline.spark._runtime.pyspark_internals import (
-    forget_gateway,
-    gateway_variables,
-    own_interrupt_handler,
-    quieten_accumulators,
-    silence_pandas_warnings,
-    silence_py4j,
-    spare_pandas,
-    worker_python,
-)
 from driftline.tables import Stats, TableDiffJob, Write
 
 if TYPE_CHECKING:
@@ -106,18 +87,18 @@ def open_session(
     if existing is not None:
         yield existing
         return
-    target = chosen_master(master)
-    check_master(target)
+    target = masters.chosen_master(master)
+    masters.check_master(target)
     given = checked_settings({**spark_settings(), **(config or {})})
-    session = _connect(target, app_name, given) if is_connect(target) else _classic(target, app_name, given)
+    session = _connect(target, app_name, given) if masters.is_connect(target) else _classic(target, app_name, given)
     global _opened
     _opened = session
     try:
         yield session
     except (KeyboardInterrupt, Cancelled, SystemExit):
         # A cancelled job stops at once: the running tasks end with the JVM.
-        if not is_connect(target):
-            quieten_accumulators(session)
+        if not masters.is_connect(target):
+            internals.quieten_accumulators(session)
             end_running_jvm(keep_class_list=False)
         raise
     finally:
@@ -137,7 +118,7 @@ def active_session() -> SparkSession | None:
 
 
 def _connect(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
-    silence_pandas_warnings()
+    internals.silence_pandas_warnings()
     from pyspark.sql import SparkSession
 
     try:
@@ -152,15 +133,15 @@ def _connect(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
     except OptionError:
         raise
     except Exception as error:
-        raise unreachable(target, _first_line(error)) from error
+        raise masters.unreachable(target, _first_line(error)) from error
     return session
 
 
 def begin_session(master: str | None = None) -> None:
     """Start the JVM of a classic session in the background; `open_session` uses it."""
-    target = chosen_master(master)
-    if active_session() is None and not is_connect(target):
-        check_master(target)
+    target = masters.chosen_master(master)
+    if active_session() is None and not masters.is_connect(target):
+        masters.check_master(target)
         _begin_jvm(target, checked_settings(spark_settings()))
 
 
@@ -170,7 +151,7 @@ def _begin_jvm(target: str, given: dict[str, str]) -> Jvm:
 
 def _jvm_environment(target: str) -> dict[str, str]:
     environment = dict(TASK_ENVIRONMENT)
-    if is_local(target) or is_loopback(target):
+    if masters.is_local(target) or masters.is_loopback(target):
         # Local workers get the driftline of this process, also when it runs from a source tree.
         paths = [str(Path(driftline.__file__).parent.parent), os.environ.get("PYTHONPATH")]
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -181,33 +162,33 @@ def _jvm_environment(target: str) -> dict[str, str]:
 
 def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
     jvm = _begin_jvm(target, given)
-    silence_pandas_warnings()
-    silence_py4j()
+    internals.silence_pandas_warnings()
+    internals.silence_py4j()
     from pyspark import SparkConf, SparkContext  # while the JVM starts
     from pyspark.sql import SparkSession
 
     from driftline.spark._tasks import start_workers
 
-    spare_pandas()
+    internals.spare_pandas()
     jvm.await_gateway()
     settings = SparkConf().setMaster(target).setAppName(app_name)
     settings.setAll(list(session_settings(target, given, jvm.scratch).items()))
-    with gateway_variables(jvm), own_interrupt_handler():
+    with internals.gateway_variables(jvm), internals.own_interrupt_handler():
         try:
-            with giving_up_on_silence(target, jvm):
+            with masters.giving_up_on_silence(target, jvm):
                 context = SparkContext.getOrCreate(settings)
-                if is_local(target):
+                if masters.is_local(target):
                     start_workers(context)
                 session: SparkSession = SparkSession.builder.config(conf=settings).getOrCreate()
         except Exception as error:
             reason = _first_line(error)  # the text of a Java error is read while the JVM runs
             end_running_jvm(keep_class_list=False)
-            forget_gateway()
+            internals.forget_gateway()
             if isinstance(error, EngineError):
                 raise
             raise EngineError(f"Spark did not start on {target}: {reason}", code="spark_failed") from error
-    if not is_local(target):
-        tell_of_missing_workers(target, jvm)
+    if not masters.is_local(target):
+        masters.tell_of_missing_workers(target, jvm)
         ship_driftline(session, jvm.scratch)
     return session
 
@@ -215,12 +196,12 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
 def _stop(session: SparkSession, target: str) -> None:
     from driftline.spark._runtime import jvm
 
-    if is_local(target):
+    if masters.is_local(target):
         # A local session is used by this process alone, and a graceful stop takes a second.
-        quieten_accumulators(session)
+        internals.quieten_accumulators(session)
         end_running_jvm()
-    if not is_connect(target) and jvm._running is None:
-        forget_gateway()
+    if not masters.is_connect(target) and jvm._running is None:
+        internals.forget_gateway()
         return
     session.stop()
 
@@ -284,7 +265,7 @@ def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
 def needs_home(master: str) -> bool:
     """Whether the JVM needs SPARK_HOME: for clusters, a Python without pyspark, or settings there."""
     own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
-    return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
+    return not (masters.is_local(master) and own_python) or (spark_home() / "conf").exists()
 
 
 def is_plain(master: str, given: Mapping[str, str]) -> bool:
@@ -296,12 +277,12 @@ def is_plain(master: str, given: Mapping[str, str]) -> bool:
 def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """All settings of a classic session; the user's override the defaults."""
     usual = {**_USUAL, "spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-    if is_local(master) or is_loopback(master):
+    if masters.is_local(master) or masters.is_loopback(master):
         usual |= _NEAR
-    if is_local(master):
+    if masters.is_local(master):
         usual |= _LOCAL
     settings = {**usual, **given, **SQL_SETTINGS}
-    if not is_local(master):  # executors of a cluster; the user's Java options come last and win
+    if not masters.is_local(master):  # executors of a cluster; the user's Java options come last and win
         settings |= {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
         settings[_EXECUTOR_OPTIONS] = f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()
     return settings
@@ -316,8 +297,8 @@ def ship_to_tasks(session: SparkSession) -> None:
     """Ship driftline to the caller's own session, once; on this machine its interpreter must have it."""
     if session in _shipped:
         return
-    if not is_connect_session(session) and is_local(session.conf.get("spark.master") or ""):
-        _check_interpreter(worker_python(session))
+    if not is_connect_session(session) and masters.is_local(session.conf.get("spark.master") or ""):
+        _check_interpreter(internals.worker_python(session))
     else:
         with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
             ship_driftline(session, Path(folder))
