@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -176,13 +176,11 @@ class Section:
         value = self.table(key)
         return None if value is None else self._inner(value, key)
 
-    def named_sections(self, key: str) -> Iterator[tuple[str, Section]]:
+    def named_sections(self, key: str) -> list[tuple[str, Section]]:
         """`[key.NAME]` for each name."""
         group = self.section(key)
-        for name in group.data if group else ():
-            inner = group.section(name) if group else None
-            if inner is not None:
-                yield name, inner
+        names = group.data if group else ()
+        return [(name, inner) for name in names if group and (inner := group.section(name)) is not None]
 
     def list_of_sections(self, key: str) -> list[Section]:
         """`[[key]]`, or a list of inline tables."""

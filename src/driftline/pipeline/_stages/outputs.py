@@ -20,27 +20,8 @@ from typing import BinaryIO, cast
 
 import xxhash
 
-from driftline.core import (
-    JsonObject,
-    Location,
-    ObjectPath,
-    Part,
-    PartWriter,
-    Tracker,
-    copy_object,
-    delete_object,
-    io_errors,
-    open_to_read,
-    read_manifest,
-    remove,
-    replace_file,
-    sha256_hex,
-    size_of,
-    stat_object,
-    sync_directory,
-    uploading,
-    write_atomically,
-)
+from driftline import core
+from driftline.core import JsonObject, Location, ObjectPath, Part, PartWriter, Tracker, io_errors
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._stages.stage import OutputFile, Stage
@@ -81,7 +62,7 @@ class Outputs:
             return
         place = self.path(role)
         if isinstance(place, ObjectPath):
-            with uploading(place.url) as out:
+            with core.uploading(place.url) as out:
                 yield out
         else:
             with io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
@@ -106,12 +87,12 @@ class Outputs:
             for file in files:
                 if isinstance(file, Path):  # what a store has taken is durable
                     with io_errors(file.name):
-                        sync_directory(file)
+                        core.sync_directory(file)
         for role, temporary in self._temporary.items():
             place = self._places[role]
             with io_errors(self._pipeline.shown(place)):
                 _move(temporary, place)
-            remove(temporary.parent)
+            core.remove(temporary.parent)
         for writer in self._writers.values():
             writer.commit()
         self._writers.clear()
@@ -120,7 +101,7 @@ class Outputs:
     def discard(self) -> None:
         """Remove what was not committed."""
         for temporary in self._temporary.values():
-            remove(temporary.parent)
+            core.remove(temporary.parent)
         for writer in self._writers.values():
             writer.discard()
         self._writers.clear()
@@ -129,14 +110,14 @@ class Outputs:
         """An output as the record holds it: a folder of parts as a whole, any other folder by its files."""
         place = self._places[role]
         if role in self._folders:
-            size = sum(part.size for part in read_manifest(place) or ())
+            size = sum(part.size for part in core.read_manifest(place) or ())
             return [OutputFile(role, f"{self._pipeline.shown(place)}/", size, _parts_checksum(place), 0)]
         return [_file_record(self._pipeline, role, file) for file in files_below(place)]
 
 
 def _file_record(pipeline: Pipeline, role: str, file: Location) -> OutputFile:
     if isinstance(file, ObjectPath):
-        found = stat_object(file.url)
+        found = core.stat_object(file.url)
         return OutputFile(role, file.url, found.size, f"etag:{found.etag}", 0)
     status = file.stat()
     return OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns)
@@ -144,8 +125,8 @@ def _file_record(pipeline: Pipeline, role: str, file: Location) -> OutputFile:
 
 def _parts_checksum(folder: Location) -> str:
     """One hash for the parts that a manifest names."""
-    listed = [f"{part.name} {part.size} {part.checksum}" for part in read_manifest(folder) or ()]
-    return f"parts:{sha256_hex(chr(10).join(listed))[:32]}"
+    listed = [f"{part.name} {part.size} {part.checksum}" for part in core.read_manifest(folder) or ()]
+    return f"parts:{core.sha256_hex(chr(10).join(listed))[:32]}"
 
 
 def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> str | None:
@@ -163,21 +144,21 @@ def is_recorded(pipeline: Pipeline, role: str, place: Location, outputs: Iterabl
 def sweep(pipeline: Pipeline, places: Iterable[Location]) -> None:
     """Remove what killed runs left beside these places; only the holder of the pipeline's lock may."""
     for folder in {_leftovers(pipeline, place) for place in places if isinstance(place, ObjectPath)}:
-        remove(folder)
+        core.remove(folder)
     for place in places:
         if isinstance(place, Path) and place.parent.is_dir():
             for left in place.parent.iterdir():
                 if left.name.startswith(f".{place.name}.") and left.name.endswith(_MARK):
-                    remove(left)
+                    core.remove(left)
 
 
 def sweep_state(state: Location) -> None:
     """Remove what killed runs left in the pipeline's own directory."""
     if isinstance(state, ObjectPath):
-        remove(state / "work")
+        core.remove(state / "work")
         return
     for left in [*state.rglob(".*.tmp"), *state.rglob(f".*{_MARK}"), *(state / "work").glob("*")]:
-        remove(left)
+        core.remove(left)
 
 
 def _temporary_folder(pipeline: Pipeline, place: Location, role: str) -> Location:
@@ -195,7 +176,7 @@ def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
 def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
     try:
         if output.path.endswith("/"):
-            parts = read_manifest(place) or ()
+            parts = core.read_manifest(place) or ()
             is_same = _parts_checksum(place) == output.checksum
             return is_same and all(_is_part(place / part.name, part, thorough) for part in parts)
         if isinstance(place, ObjectPath):
@@ -213,7 +194,7 @@ def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
 
 def _is_part(file: Location, part: Part, thorough: bool) -> bool:
     """Whether a part is as the manifest says; bytes are read on demand."""
-    return size_of(file) == part.size and not (thorough and checksum(file) != part.checksum)
+    return core.size_of(file) == part.size and not (thorough and checksum(file) != part.checksum)
 
 
 def _move(temporary: Location, place: Location) -> None:
@@ -228,20 +209,20 @@ def _move(temporary: Location, place: Location) -> None:
         os.rename(temporary, place)
         shutil.rmtree(grave, ignore_errors=True)
     else:
-        replace_file(temporary, place)
-    sync_directory(place.parent)
+        core.replace_file(temporary, place)
+    core.sync_directory(place.parent)
 
 
 def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
     if temporary.exists():
-        copy_object(temporary.url, place.url)
+        core.copy_object(temporary.url, place.url)
         return
     before = {file.url for file in place.below()}
     moved = {file.url: place.url + file.url.removeprefix(temporary.url) for file in temporary.below()}
     for url, target in moved.items():
-        copy_object(url, target)
+        core.copy_object(url, target)
     for url in before.difference(moved.values()):
-        delete_object(url)
+        core.delete_object(url)
 
 
 # Fingerprints: the bytes of a file as a 128-bit hash, read again only when its size, times or inode changed.
@@ -307,7 +288,7 @@ class FingerprintCache:
         of_disk = {taken.path: taken for path, taken in self._taken.items() if not isinstance(path, ObjectPath)}
         known = {**self._known, **of_disk}
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
-        write_atomically(self._file, json.dumps(record, indent=1).encode())
+        core.write_atomically(self._file, json.dumps(record, indent=1).encode())
 
     def _fingerprint_of(self, path: Location, tracker: Tracker) -> FileFingerprint:
         if isinstance(path, ObjectPath):
@@ -354,15 +335,15 @@ def _size(file: Location) -> int:
 
 def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:
     """Of an object: what the store says about its content, which costs no reading."""
-    found = stat_object(path.url)
+    found = core.stat_object(path.url)
     return FileFingerprint(path.url, found.size, 0, 0, 0, f"etag:{found.etag.strip(chr(34))}:{found.size}")
 
 
 def checksum(path: Location, shown: str | None = None, tracker: Tracker | None = None) -> str:
     """The hash of a file's bytes."""
     tracker = tracker or Tracker()
-    digest = xxhash.xxh3_128()
-    with io_errors(shown or path.name), open_to_read(path) as file, tracker.phase("fingerprint", total=size_of(path)):
+    digest, size = xxhash.xxh3_128(), core.size_of(path)
+    with io_errors(shown or path.name), core.open_to_read(path) as file, tracker.phase("fingerprint", total=size):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             tracker.advance(len(chunk))
