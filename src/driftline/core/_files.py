@@ -21,9 +21,11 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
 
+from driftline.core._extras import load_function
 from driftline.core._objects import Location, ObjectPath, is_url, location, stat_object, uploading
 from driftline.errors import InputError, NotFoundError, OptionError, StorageError
 
@@ -36,6 +38,13 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _BZIP2_MAGIC = re.compile(rb"BZh[1-9]1AY&SY")  # a header may begin with BZh
+# A module, and the exceptions by which it reports damage.
+_DECOMPRESSORS = {
+    "gzip": ("gzip", "zlib:error", "gzip:BadGzipFile"),
+    "zstd": ("backports.zstd", "backports.zstd:ZstdError"),
+    "xz": ("lzma", "lzma:LZMAError"),
+    "bzip2": ("bz2", "builtins:OSError", "builtins:ValueError"),
+}
 COMPRESSION_BYTES = 10  # that tell a compression
 _BUFFER_BYTES = 1 << 20
 STANDARD_OUTPUT = "standard output"
@@ -332,24 +341,8 @@ def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
     if kind == "plain":
         return raw
     # Imported here: most files are plain, and imports take most of the time of a short command.
-    if kind == "gzip":
-        import gzip
-        import zlib
-
-        opened: Any = gzip.GzipFile(fileobj=raw, mode="rb")
-        damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-    elif kind == "zstd":
-        from backports import zstd
-
-        opened, damage = zstd.ZstdFile(raw, "rb"), (EOFError, zstd.ZstdError)
-    elif kind == "xz":
-        import lzma
-
-        opened, damage = lzma.LZMAFile(raw, "rb"), (EOFError, lzma.LZMAError)  # noqa: SIM115 - closed by the stream
-    else:
-        import bz2
-
-        opened, damage = bz2.BZ2File(raw, "rb"), (EOFError, OSError, ValueError)
+    module, *errors = _DECOMPRESSORS[kind]
+    opened, damage = import_module(module).open(raw, "rb"), (EOFError, *map(load_function, errors))
     return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name, damage), _BUFFER_BYTES))
 
 

@@ -153,19 +153,13 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
 
 @payloads.command(short_help="Make pairs of captured traffic (HAR, GoReplay).")
 @parameters("payloads pairs")
-def pairs(
-    captures: tuple[str, ...],
-    output: str | None,
-    map_path: tuple[str, ...],
-    drop_query: tuple[str, ...],
-    key_header: tuple[str, ...],
-) -> None:
+def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, ...]) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
     from driftline.payloads import PairingOptions, capture_pairs, record_line
 
     if len(captures) > 2:
         raise click.UsageError("give two HAR files or one GoReplay file")
-    options = PairingOptions.of(map_path, drop_query, key_header)
+    options = PairingOptions.of(**pairing)
     counts = dict.fromkeys(("pairs", "missing", "error", "no_body"), 0)
     with open_output(output, captures) as out:
         for record in capture_pairs(map(Path, captures), options=options):

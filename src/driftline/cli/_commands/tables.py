@@ -242,7 +242,7 @@ _SECTIONS = {
     metavar="NAME",
     help=f"{formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
 )
-@parameters("diff 2")
+@parameters("diff output")
 def diff(
     a: str,
     b: str,
