@@ -304,17 +304,15 @@ def _resolve_duplicates(plan: NodePlan, side: int, found: _Side, run: Run, path:
 # Items without a partner, in any mode: allowed by a flag (one warning for the array) or an entry each.
 def _report_surplus(rules: FieldRules, side: int, count: int, run: Run, path: Path) -> bool:
     """Warn about allowed extra or missing items; False where they are not allowed."""
-    if side == NEW:
-        name = "ignore-extra-items" if rules.ignore_extra else "array-subset" if rules.subset else None
-    else:
-        name = "ignore-missing-items" if rules.ignore_missing else None
-    if name is None:
-        return False
     plural = "" if count == 1 else "s"
     if side == NEW:
+        name = "ignore-extra-items" if rules.ignore_extra else "array-subset" if rules.subset else None
         kind, words = "EXTRA_IN_NEW", f"New array contains {count} extra item{plural}"
     else:
+        name = "ignore-missing-items" if rules.ignore_missing else None
         kind, words = "MISSING_IN_NEW", f"New array lacks {count} item{plural} of Old"
+    if name is None:
+        return False
     rule = rules.text(name)
     run.warn(kind, path, f"{words} (allowed by x-migration-{name})", rule, count=count)
     run.note(path, rule or name, "allowed")

@@ -269,10 +269,14 @@ def _pair_tolerant(
     waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
     groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
     pairer = Pairer(item, old, new, run)
+    # Where less than half of the members decide in pairs, equal coarse tokens prove that most of the fields agree, so
+    # that the pair is right.
     doubtful = None if item.condition or item.choices or item.allow_new else 2 * pairwise_members(item)
     for coarse, group in groups.items():
         others = waiting.get(coarse, [])
-        if len(group) == len(others) == 1 and _is_surely_similar(old[group[0]][1], doubtful):
+        first = old[group[0]][1]
+        is_surely_similar = type(first) is dict and doubtful is not None and doubtful < len(first)
+        if len(group) == len(others) == 1 and is_surely_similar:
             pairer.partners[group[0]] = others[0]
         elif others:
             pairer.pair(group, others)
@@ -280,11 +284,6 @@ def _pair_tolerant(
         message = "Too many items may match one another to try them all; they were paired along one field"
         run.warn("RULE_ERROR", path, message, plan.rules.text("array-mode"))
     return pairer.partners
-
-
-def _is_surely_similar(value: Value, doubtful: int | None) -> bool:
-    """Whether equal coarse tokens prove that more than half of the fields agree, so that the pair is right."""
-    return type(value) is dict and doubtful is not None and doubtful < len(value)
 
 
 def _is_equal(item: NodePlan, left: Value, right: Value, run: Run) -> bool:
@@ -367,7 +366,7 @@ class Pairer:
         self._axes = list(_axes(item, (), set()))[:_MAX_AXES]
         self._item = item
         self._sides = (old, new)
-        self._run = run
+        self._run, self._trial = run, run.probe()
         is_decided = item.condition is None and not item.choices and not item.rules.problems
         self._agree = item.meaning.agree if is_decided else None
         self.partners: dict[int, int] = {}
@@ -377,6 +376,9 @@ class Pairer:
         left, right = self._sides[OLD][position][1], self._sides[NEW][other][1]
         are_numbers = type(left) in _NUMBERS and type(right) in _NUMBERS
         if are_numbers and self._agree is not None and self._agree(left, right):
+            return True
+        are_objects = type(left) is dict is type(right)
+        if are_objects and self._item.match is not None and self._item.match(left, right, self._trial):
             return True
         return _is_equal(self._item, left, right, self._run)
 

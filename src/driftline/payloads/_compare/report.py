@@ -171,7 +171,16 @@ class Report(DiffMembers):
         from rich.console import Console
 
         target = io.StringIO()
-        print_report(self, Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True))
+        console = Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True)
+        for entry in [*self.diffs, *self.warnings]:
+            _print_entry(entry, console)
+        console.print(_VERDICTS[self.is_match], style="bold green" if self.is_match else "bold red", end="")
+        console.print(
+            f": {_count(self.summary['total_fields_checked'], 'field')} compared, "
+            f"{_count(self.summary['mismatches_found'], 'difference')}, "
+            f"{_count(self.summary['warnings_count'], 'warning')}, {self.summary['fields_ignored']} ignored",
+            markup=False,
+        )
         return target.getvalue().encode("utf-8", "backslashreplace")
 
 
@@ -190,21 +199,6 @@ def indented(data: bytes, indent: int = 2) -> bytes:
         return msgspec.json.format(data, indent=indent)
     except msgspec.DecodeError:  # lone surrogates
         return json.dumps(json.loads(data), indent=indent).encode()
-
-
-# The report as text, in colour where there is a terminal.
-def print_report(report: Report, console: Console) -> None:
-    """Write the report to a console."""
-    summary = report.summary
-    for entry in [*report.diffs, *report.warnings]:
-        _print_entry(entry, console)
-    console.print(_VERDICTS[report.is_match], style="bold green" if report.is_match else "bold red", end="")
-    console.print(
-        f": {_count(summary['total_fields_checked'], 'field')} compared, "
-        f"{_count(summary['mismatches_found'], 'difference')}, {_count(summary['warnings_count'], 'warning')}, "
-        f"{summary['fields_ignored']} ignored",
-        markup=False,
-    )
 
 
 def _print_entry(entry: Entry, console: Console) -> None:
