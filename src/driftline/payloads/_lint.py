@@ -174,7 +174,7 @@ def _aliases(place: _Place) -> Iterator[tuple[str, str]]:
 def _absent_members(place: _Place) -> Iterator[tuple[str, str]]:
     """Keys and sort fields that the schema of the items does not have."""
     named = [(_rule("array-key"), path) for path in place.rules.array_key]
-    named += [(_rule("order-by"), field.path) for field in place.rules.order_by]
+    named += [(_rule("order-by"), path) for path, _ in place.rules.order_by]
     for rule, path in named:
         missing = _first_absent(place.document, place.node.items, path)
         if missing is not None:

@@ -405,10 +405,9 @@ class Pairer:
     def _along(self, path: KeyPath, meaning: Meaning, lefts: list[int], rights: list[int]) -> _Line | None:
         places: list[dict[int, float]] = [{}, {}]
         for side, positions in ((OLD, lefts), (NEW, rights)):
-            value_of = meaning.axis(side)
             for position in positions:
                 value = lookup_raw(self._item, self._sides[side][position][1], path, side, self._run)
-                place = value_of(value) if value is not MISSING else None
+                place = meaning.place(value, side) if value is not MISSING else None
                 if place is None:
                     return None  # equal coarse tokens: then no item of the group has one
                 places[side][position] = place

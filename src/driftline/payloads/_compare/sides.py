@@ -317,24 +317,20 @@ def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) ->
 
 # `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object owning the field). Those of
 # single members run as small functions on one side; anything else is evaluated by the JSONPath library on a copy.
-class Condition:
-    """A compiled condition."""
+class Condition(NamedTuple):
+    """A compiled condition; an absolute one is the same for all objects of a payload."""
 
-    __slots__ = ("_is_absolute", "_test", "text")
-
-    def __init__(self, text: str, test: Test, is_absolute: bool) -> None:
-        self.text = text
-        self._test = test
-        self._is_absolute = is_absolute
+    test: Test
+    is_absolute: bool
 
     def holds(self, run: Run, side: int) -> bool:
         """Whether the condition is true on a side, for the current object."""
-        if not self._is_absolute:
-            return self._test(run, side)
+        if not self.is_absolute:
+            return self.test(run, side)
         key = (id(self), side)
         known = run.conditions.get(key)
         if known is None:
-            known = run.conditions[key] = self._test(run, side)
+            known = run.conditions[key] = self.test(run, side)
         return known
 
     def decide(self, run: Run, path: Path, rules: FieldRules) -> bool:
@@ -360,7 +356,7 @@ def parse_condition(text: str) -> Condition:
     expression = selector.expression
     watch_expression(expression)
     test = _test(expression.expression) or _by_library(expression)
-    return Condition(text, test, is_absolute="@" not in text)
+    return Condition(test, is_absolute="@" not in text)
 
 
 def _test(node: Any) -> Test | None:

@@ -370,7 +370,7 @@ def _shape_match(plan: NodePlan) -> Match | None:
 
     It counts no levels, so that it leaves objects near the limit of the depth to the walk.
     """
-    if not _is_plain_object(plan):
+    if not _is_plain_object(plan) or not (plan.node.properties or plan.states[OLD].members):
         return None
     known: dict[tuple[str, ...], Tally] = {}
     seen = 0

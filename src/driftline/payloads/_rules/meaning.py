@@ -6,7 +6,6 @@ scale); then, for texts, trimming and folding; then the end for the JSON type, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
@@ -132,19 +131,14 @@ class Meaning:
 
         return token
 
-    def axis(self, side: int) -> Callable[[Any], float | None]:
-        """The function that gives the place of a raw scalar on the axis of its tolerance, where it has one."""
-        ends = self.sides[side]
-
-        def axis(value: Value) -> float | None:
-            try:
-                value = self.comparable(value, side)
-            except CastError:
-                return None
-            end = ends.get(kind_of(value))
-            return None if end is None or end.axis is None else end.axis(value)
-
-        return axis
+    def place(self, value: Value, side: int) -> float | None:
+        """The place of a raw scalar on the axis of its tolerance, where it has one."""
+        try:
+            value = self.comparable(value, side)
+        except CastError:
+            return None
+        end = self.sides[side].get(kind_of(value))
+        return None if end is None or end.axis is None else end.axis(value)
 
     @property
     def width(self) -> float:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from driftline.payloads._values.values import Json, Value, to_string
 
 KeyPath = tuple[str, ...]  # member names on the way to a key value
+SortField = tuple[KeyPath, bool]  # a field of `x-migration-order-by`, and whether it is descending
 KeyStep = tuple[tuple[KeyPath, ...], tuple[Json, ...]]
 Path: TypeAlias = "tuple[Path, str | int | KeyStep] | None"
 Place = tuple[str | None, ...]  # where a rule is: member names, None for the items of an array
@@ -137,13 +138,6 @@ def _unescape(code: str) -> str:
 
 
 # Key paths inside an item, as `array-key` and `order-by` name them: a name, a dotted path or a JSON Pointer.
-class SortField(NamedTuple):
-    """One field of `x-migration-order-by`."""
-
-    path: KeyPath
-    is_descending: bool
-
-
 def parse_key(text: str) -> KeyPath:
     """The member names on the way to a key value.
 
@@ -166,7 +160,7 @@ def parse_order(value: Value) -> tuple[SortField, ...] | None:
     names = _names(value)
     if names is None or "-" in names:
         return None
-    return tuple(SortField(parse_key(name.removeprefix("-")), name.startswith("-")) for name in names)
+    return tuple((parse_key(name.removeprefix("-")), name.startswith("-")) for name in names)
 
 
 def _names(value: Value) -> list[str] | None:
