@@ -8,7 +8,7 @@ id stay in the order of the input.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -94,21 +94,17 @@ def open_source(path: AnyPath, role: Role) -> Source:
 
 def splits_of(job: BatchJob, split_bytes: int = SPLIT_BYTES) -> list[Split]:
     """The job's input in pieces that tasks can read on their own."""
-    splits: list[Split] = []
-    for source in job.sources:
-        for start, end in _ranges(source, split_bytes):
-            splits.append(Split(len(splits), source, start, end))
-    return splits
+    ranges = ((source, *ends) for source in job.sources for ends in _ranges(source, split_bytes))
+    return [Split(number, *piece) for number, piece in enumerate(ranges)]
 
 
-def _ranges(source: Source, split_bytes: int) -> Iterator[tuple[int, int]]:
+def _ranges(source: Source, split_bytes: int) -> Iterable[tuple[int, int]]:
     if source.is_parquet:
-        yield from _row_groups(source.path, split_bytes)
-    elif compression_of(source.path) != "plain":
-        yield 0, source.size  # a compressed stream is read from its start
-    else:
-        for start in range(0, max(source.size, 1), split_bytes):
-            yield start, min(start + split_bytes, source.size)
+        return _row_groups(source.path, split_bytes)
+    if compression_of(source.path) != "plain":
+        return [(0, source.size)]  # a compressed stream is read from its start
+    starts = range(0, max(source.size, 1), split_bytes)
+    return [(start, min(start + split_bytes, source.size)) for start in starts]
 
 
 def _row_groups(path: str, split_bytes: int) -> Iterator[tuple[int, int]]:

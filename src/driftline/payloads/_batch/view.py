@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -351,25 +352,15 @@ def summary_markdown(view: BatchView, reasons: Sequence[str] = ()) -> str:
             head.append(f"| {_cell(name or '–')} | {counts['matched']} | {counts['different']} | {counts['failed']} |")
         head.append("")
     head += ["| pairs | endpoint | where | what | example |", "|---:|---|---|---|---|"] if view.groups() else []
-    rows = (
+    rows = [
         f"| {row['pairs']} | {_cell(row['endpoint'] or '–')} | `{_cell(row['path'])}` | {row['type']} | "
         f"{_cell(row['sample'][0]['message'] if row['sample'] else '')} |"
         for row in view.groups()
-    )
-    return _cut(head, rows)
-
-
-def _cut(head: list[str], rows: Iterator[str]) -> str:
-    lines, size, left = list(head), sum(len(line) + 1 for line in head), 0
-    for row in rows:
-        if left or size + len(row) + 1 > SUMMARY_CHARACTERS - 100:
-            left += 1
-            continue
-        lines.append(row)
-        size += len(row) + 1
-    if left:
-        lines += ["", f"{left} more: see aggregate.json"]
-    return ("\n".join(lines) + "\n")[:SUMMARY_CHARACTERS]
+    ]
+    room = SUMMARY_CHARACTERS - 100 - sum(len(line) + 1 for line in head)
+    kept = sum(size <= room for size in accumulate(len(row) + 1 for row in rows))
+    left = ["", f"{len(rows) - kept} more: see aggregate.json"] if kept < len(rows) else []
+    return ("\n".join([*head, *rows[:kept], *left]) + "\n")[:SUMMARY_CHARACTERS]
 
 
 def _cell(text: str) -> str:

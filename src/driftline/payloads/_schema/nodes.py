@@ -114,24 +114,20 @@ class SchemaDocument:
             name, inner = file_of_reference(reference, split_pointer(at)[0])
         except ValueError as error:
             raise self.error(f"external $ref {reference!r}: {error}", at) from None
-        if name not in self._sources:
-            self._load(name, reference, at)
+        if name not in self._sources and self.files is not None:
+            current().check()
+            try:
+                content = self.files.read(name)
+                self._sources[name] = load_schema(content)
+            except (ValueError, DriftlineError) as error:
+                raise self.error(f"$ref {reference!r}: {error}", at) from None
+            self.read_files[name] = content
         if inner and not inner.startswith("/"):
             return self._anchor(name, inner, at)
         found = self.lookup(joined_pointer(name, inner))
         if found is None:
             raise self.error(f"dangling $ref {reference!r}", at)
         return found
-
-    def _load(self, name: str, reference: str, at: str) -> None:
-        assert self.files is not None
-        current().check()
-        try:
-            content = self.files.read(name)
-            self._sources[name] = load_schema(content)
-        except (ValueError, DriftlineError) as error:
-            raise self.error(f"$ref {reference!r}: {error}", at) from None
-        self.read_files[name] = content
 
     def lookup(self, pointer: str) -> Fragment | None:
         """The value at a pointer, or None."""

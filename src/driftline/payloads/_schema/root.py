@@ -95,8 +95,6 @@ def _operation_root(document: SchemaDocument, words: list[str]) -> Fragment | No
         return None
     item = document.lookup(f"/paths/{escape_pointer(words[1])}")
     operation = _member(document, item, words[0].lower())
-    if operation is None:
-        return None
     wanted = words[2].lower() if len(words) == 3 else None
     if wanted == "request":
         return _body_schema(document, _member(document, operation, "requestBody"))

@@ -6,14 +6,14 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from os.path import commonprefix
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from driftline.payloads._rules.extensions import read_rules
 from driftline.payloads._rules.meaning import Meaning
@@ -49,7 +49,6 @@ _UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a
 _CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9_.:+-]")
 
 Pair = tuple[Any, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,8 @@ class Suggestion:
     @property
     def is_preserving(self) -> bool:
         """Whether the rule only accepts another spelling of the same value."""
-        names = set(self.rule)
-        if self.level != "sure":
-            return False
-        return names <= {"alias", "enum-map", "datetime-format"} or self.rule == {"cast": "string"}
+        is_spelling = self.rule.keys() <= {"alias", "enum-map", "datetime-format"} or self.rule == {"cast": "string"}
+        return self.level == "sure" and is_spelling
 
     def to_dict(self) -> dict[str, Json]:
         """The suggestion as plain data."""
@@ -219,9 +216,9 @@ def likeness(left: str, right: str) -> float:
     return 1.0 if plain[0] == plain[1] else SequenceMatcher(None, plain[0], plain[1]).ratio()
 
 
-def most(values: Sequence[T], share: float = SHARE) -> T:
-    """The largest of the smallest `share` of sorted values."""
-    return values[max(1, math.ceil(share * len(values))) - 1]
+def most(values: list[Any]) -> Any:
+    """The largest of the smallest 95 % of sorted values."""
+    return values[max(1, math.ceil(SHARE * len(values))) - 1]
 
 
 def nice_limit(value: Decimal) -> Decimal:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -108,11 +108,11 @@ class Alignment:
                 left, right = ([item for one in values if isinstance(one, list) for item in one] for values in sides)
                 if left and right:
                     waiting.append(((*place, None), left, right))
-        return dict(sorted(seen.items(), key=_outer_first))
+        return {place: seen[place] for place in sorted(seen, key=_depth)}
 
 
-def _outer_first(entry: tuple[Place, Any]) -> tuple[int, str]:
-    return len(entry[0]), str(entry[0])
+def _depth(place: Place) -> tuple[int, str]:
+    return len(place), str(place)
 
 
 class Sightings:
@@ -272,7 +272,7 @@ def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> 
     for _ in range(_MODE_ROUNDS):
         seen, noise = known.observe(pairs).arrays, known.observe(again, are_both_old=True).arrays
         fresh: list[Suggestion] = []
-        for place in sorted({*seen, *noise} - known.modes.keys(), key=lambda place: (len(place), str(place))):
+        for place in sorted({*seen, *noise} - known.modes.keys(), key=_depth):
             if any(place[: len(one.place)] == one.place for one in fresh):
                 continue  # inside an array that has just been aligned: seen again in the next round
             lists = (_Lists.of(seen.get(place, []), place, known), _Lists.of(noise.get(place, []), place, known))
@@ -360,13 +360,13 @@ class _Array:
         if len(turned) < self.least:
             return None
         count = len(lists.given)
-        is_clear = is_sure(-fitting, count, count) and len(turned) * 2 >= count
+        level = "sure" if is_sure(-fitting, count, count) and len(turned) * 2 >= count else "review"
         why = f"{name} is unique in every array, the order differs in {len(turned)} of {count}"
         key = f"/{escape_pointer(name)}" if "." in name or name.startswith("/") else name
         old, new = lists.renamed[turned[0]]
         keys = ([item[name] for item in old], [item[name] for item in new])
         rule: dict[str, Json] = {"array-mode": "keyed", "array-key": key}
-        return self._suggested(rule, is_clear, (name,), (-fitting, count, count), why, [keys], [])
+        return self._rated(Suggestion(self.place, rule, level, -fitting, count, count, why, [keys]), (name,))
 
     def _unordered(self, lists: _Lists, names: list[str] | None) -> Suggestion | None:
         """No key: members whose values are the same bag on both sides tell the items apart."""
@@ -379,25 +379,18 @@ class _Array:
         bad = [given[at] for at in turned if at not in good]
         examples = [given[at] for at in sorted(good)[:2]]
         counts = (len(good), len(turned), len(rows))
+        level = "sure" if is_sure(*counts) else "review"
+        rule: dict[str, Json] = {"array-mode": "unordered"}
         why = "the same items in another order"
-        return self._suggested({"array-mode": "unordered"}, is_sure(*counts), names, counts, why, examples, bad)
+        return self._rated(Suggestion(self.place, rule, level, *counts, why, examples, bad), names)
 
-    def _suggested(
-        self,
-        rule: dict[str, Json],
-        is_clear: bool,
-        names: Collection[str] | None,
-        counts: tuple[int, int, int],
-        why: str,
-        examples: list[Pair],
-        against: list[Pair],
-    ) -> Suggestion:
-        """The suggestion; an order that Old does not keep itself is noise, which is sure by its rates."""
+    def _rated(self, found: Suggestion, names: Collection[str] | None) -> Suggestion:
+        """The suggestion by its rates too: an order that Old does not keep itself is noise."""
         new, old = (lists.turned(names) for lists in self.both)
-        if old.differing >= MIN_NOISY:
-            why += f"; Old itself changes it in {old}"
-            is_clear = is_clear or new.is_within(old)
-        return Suggestion(self.place, rule, "sure" if is_clear else "review", *counts, why, examples, against)
+        if old.differing < MIN_NOISY:
+            return found
+        level = "sure" if found.level == "sure" or new.is_within(old) else "review"
+        return replace(found, level=level, why=f"{found.why}; Old itself changes it in {old}")
 
 
 def _is_key(old: list[str], new: list[str]) -> bool:
@@ -638,9 +631,9 @@ def read_pairs(
     Bad lines raise, or are left out.
     """
     for record in _records(path):
-        if record.problem is not None and skip_bad:
-            continue
         if record.problem is not None:
+            if skip_bad:
+                continue
             raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
         is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
         if is_wanted and record.old is not None and record.new is not None:
