@@ -15,7 +15,7 @@ pytest.importorskip("tree_sitter")
 
 from driftline import codeindex
 from driftline.codeindex import ACCEPTED_FILE, ApiReport, accepted_toml, report_github
-from driftline.codeindex._api.model import SURFACE_RULES, FileFacts, SourceFile
+from driftline.codeindex._api import SURFACE_RULES, FileFacts, SourceFile
 from driftline.codeindex._api.report import compare_files
 from driftline.codeindex._build.extract import extract
 from driftline.codeindex._build.languages import language_of
@@ -166,7 +166,7 @@ def test_cases(case: Any) -> None:
 READERS = (
     "compare.py",
     "go.py",
-    "model.py",
+    "__init__.py",
     "namespaced.py",
     "python.py",
     "readers.py",
@@ -175,7 +175,7 @@ READERS = (
     "../rules.toml",
 )
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (1, "cb81d43e65c0")
+KNOWN = (1, "f2c174d10046")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:

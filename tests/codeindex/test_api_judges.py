@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from driftline.codeindex._api import FileFacts, SourceFile
 from driftline.codeindex._api.compare import Difference, compare
-from driftline.codeindex._api.model import FileFacts, SourceFile
 from driftline.codeindex._api.readers import FAMILIES
 from driftline.codeindex._build.extract import extract
 from driftline.codeindex._build.languages import language_of

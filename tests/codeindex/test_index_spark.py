@@ -13,7 +13,7 @@ from driftline.codeindex import DiffOptions, IndexDiff
 from driftline.codeindex._diff import modes as kernels
 from driftline.codeindex._diff.diff import run
 from driftline.codeindex._diff.modes import Split
-from driftline.codeindex._read.rows import every_row, rows_between
+from driftline.codeindex._read.artifacts import every_row, rows_between
 from driftline.codeindex._registry.keep import IndexDiffJob, run_job
 from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError

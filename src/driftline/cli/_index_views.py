@@ -28,9 +28,8 @@ CACHE_ROOT_VARIABLE = "DRIFTLINE_CACHE_ROOT"
 _ENDINGS = {".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".html": "html"}
 # Flags that scripts also write with a value, `--persist false`.
 _SWITCHES = {f"--{name}": f"--no-{name}" for name in ("persist", "include-relations", "detect-renames")}
-_VALUES = {"true": True, "t": True, "1": True, "yes": True, "y": True, "on": True} | {
-    "false": False, "f": False, "0": False, "no": False, "n": False, "off": False,
-}  # fmt: skip
+_VALUES = dict.fromkeys(("true", "t", "1", "yes", "y", "on"), True)
+_VALUES |= dict.fromkeys(("false", "f", "0", "no", "n", "off"), False)
 _MOST_ROWS = 40
 _LEVEL_STYLES = {"major": "red", "unknown": "magenta", "minor": "green", "patch": "dim"}
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "modified": ("~", "yellow")}
@@ -41,7 +40,6 @@ class AnsweringCommand(Command):
     """A command that reports wrong usage as JSON too, where JSON was requested."""
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
-        """Parse the words of the command line."""
         words = list(args)
         try:
             return super().make_context(info_name, args, *others, **extra)
@@ -88,15 +86,9 @@ def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Function], Fun
     return add
 
 
-def cache_root_option(command: Function) -> Function:
-    """Add `--cache-root` for one root."""
-    help_text = "The repository's cache directory; default: driftline/ inside of the git directory."
-    return click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, metavar="DIR", help=help_text)(command)
-
-
-def repo_option(command: Function) -> Function:
-    """Add `--repo`."""
-    return click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")(command)
+_ONE_ROOT = "The repository's cache directory; default: driftline/ inside of the git directory."
+cache_root_option = click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, metavar="DIR", help=_ONE_ROOT)
+repo_option = click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")
 
 
 def answers(command: Callable[..., int]) -> Callable[..., int]:
@@ -117,7 +109,6 @@ def answers(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def _format_of(output: str | None) -> str:
-    """The format that the ending of an output means."""
     if output is None:
         return "text"
     choice = next(option for option in click.get_current_context().command.params if option.name == "format_name").type
@@ -131,7 +122,6 @@ def _format_of(output: str | None) -> str:
 
 @contextmanager
 def _stdout_in(output: str | None) -> Iterator[None]:
-    """Print into a file."""
     from driftline.core import open_output
 
     if output is None:
@@ -163,17 +153,14 @@ def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
 
 
 def print_json(value: object, compact: bool) -> None:
-    """JSON on stdout."""
     click.echo(json.dumps(value, separators=(",", ":")) if compact else json.dumps(value, indent=2))
 
 
 def is_watched() -> bool:
-    """Whether stderr is a terminal."""
     return sys.stderr.isatty()
 
 
 def say_lines(lines: Iterable[str]) -> None:
-    """Lines of text on stderr."""
     for line in lines:
         click.echo(line, err=True)
 
@@ -188,13 +175,7 @@ def _write_events(events: Iterable[IndexEvent], compact: bool) -> None:
 
 
 def print_diff(
-    result: IndexDiff,
-    format_name: str,
-    compact: bool,
-    facts: dict[str, Any],
-    *,
-    with_events: bool,
-    repo: str | None = None,
+    result: IndexDiff, format_name: str, compact: bool, facts: Any, *, with_events: bool, repo: str | None = None
 ) -> None:
     """One diff in the requested format; with a repository, reviews show its source."""
     from driftline.codeindex import V2, diff_page, review, summary_lines
@@ -247,7 +228,6 @@ def _outcome_line(outcome: dict[str, Any]) -> str:
 
 # Tables on a terminal, as wide as it is.
 def show_diff(result: IndexDiff) -> None:
-    """The summary, and what happened to which definition."""
     from driftline.codeindex import summary_lines
 
     console = stderr_console()
@@ -281,7 +261,6 @@ def _event_row(event: IndexEvent) -> tuple[Any, ...]:
 
 
 def show_api(report: ApiReport) -> None:
-    """The verdict, and the changes of the API by level."""
     from rich.text import Text
 
     console = stderr_console()
@@ -298,7 +277,6 @@ def show_api(report: ApiReport) -> None:
 
 
 def show_entries(entries: Sequence[dict[str, Any]]) -> None:
-    """The diffs of a registry."""
     console = stderr_console()
     if not entries:
         console.print("no diffs are kept here")

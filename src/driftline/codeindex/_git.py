@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
+from typing import NamedTuple
 
 from driftline.errors import IndexRefError
 
@@ -35,8 +36,7 @@ _SIZES = "--batch-check=%(objectname) %(objectsize)"
 Record = tuple[bytes, bytes, bytes]  # mode, object id and path, as git writes them
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(NamedTuple):
     """One path of a tree; `size` is None for a submodule, whose object is a commit, and for a blob that is missing."""
 
     path: str
@@ -104,7 +104,13 @@ class GitRepository:
         if not self.promisors:
             # Sizes of blobs that are missing are written as BAD.
             listed = self._ask("ls-tree", "-r", "-z", "-l", "--full-tree", tree_id)
-            return [_entry(record) for record in listed.split(b"\0") if record]
+            found = []
+            for record in filter(None, listed.split(b"\0")):
+                facts, _, path = record.partition(b"\t")
+                mode, _, name, size = facts.split()
+                known = int(size) if size.isdigit() else None
+                found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), known, size == b"BAD"))
+            return found
         listed = self._ask("ls-tree", "-r", "-z", "--full-tree", tree_id)
         records = [record.partition(b"\t") for record in listed.split(b"\0") if record]
         return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
@@ -157,14 +163,12 @@ class GitRepository:
     @cached_property
     def _local(self) -> dict[str, int]:
         """Sizes of the objects that a partial clone has; asking for another one would make git fetch it."""
-        listed = self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES)
-        return _sizes_in(listed)
+        return _sizes_in(self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES))
 
     def _absent(self, object_ids: Iterable[str]) -> set[str]:
         return {name for name in object_ids if name not in self._local} if self.promisors else set()
 
     def _with_sizes(self, records: list[Record]) -> list[TreeEntry]:
-        """Entries with the sizes of the blobs that are there."""
         ids = [name.decode() for mode, name, _ in records if mode != _SUBMODULE]
         sizes = self._local if self.promisors else self._sizes(dict.fromkeys(ids))
         found = []
@@ -177,9 +181,8 @@ class GitRepository:
     def _sizes(self, object_ids: Iterable[str]) -> dict[str, int]:
         names = "".join(f"{name}\n" for name in object_ids).encode()
         words = self._command("cat-file", _SIZES)
-        return _sizes_in(
-            subprocess.run(words, input=names, capture_output=True, check=False, env=_environment()).stdout
-        )
+        done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
+        return _sizes_in(done.stdout)
 
     # States that no commit has.
 
@@ -288,13 +291,6 @@ def _sizes_in(listed: bytes) -> dict[str, int]:
 
 def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
-
-
-def _entry(record: bytes) -> TreeEntry:
-    facts, _, path = record.partition(b"\t")
-    mode, _, object_id, size = facts.split()
-    known = int(size) if size.isdigit() else None
-    return TreeEntry(_shown(path), mode.decode(), object_id.decode(), known, size == b"BAD")
 
 
 def _file(path: bytes) -> tuple[bytes, bytes] | None:

@@ -255,7 +255,6 @@ def _count_lines(result: IndexDiff) -> Iterator[str]:
 
 
 def count_text(counts: dict[str, int]) -> str:
-    """Counts that are not zero."""
     changed = [f"{count} {_EDGE_VERBS.get(kind, kind)}" for kind, count in counts.items() if count]
     return ", ".join(changed) or "unchanged"
 
@@ -296,7 +295,6 @@ def _markdown_section(section: Section, source: ReviewSource, called: dict[str, 
 
 
 def _headline(event: IndexEvent) -> str:
-    """What happened to a definition, in one line."""
     verb = _VERBS[event["kind"].removeprefix("chunk.")]
     what = f" {' and '.join(event['changes'])} of" if event["kind"] == "chunk.modified" else ""
     name = code(event["name"]) if event["name"] else "the module's own code"
@@ -496,7 +494,6 @@ def diff_markdown(result: IndexDiff) -> str:
 
 
 def rendered(result: IndexDiff, format_name: str) -> Iterator[bytes]:
-    """The content of a file."""
     if format_name == "jsonl":
         yield from (json_line(event, compact=False) for event in result.events)
     elif format_name == "json":

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -95,13 +95,11 @@ def status_of(path: Path, place: str) -> os.stat_result | None:
 
 
 def is_directory(path: Path, place: str) -> bool:
-    """Whether there is a directory."""
     status = status_of(path, place)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def exists(path: Path, place: str) -> bool:
-    """Whether there is anything."""
     return status_of(path, place) is not None
 
 
@@ -147,19 +145,12 @@ def parse_json(data: bytes, place: str) -> Any:
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(data, place)
-
-
-def _parse_leniently(data: bytes, place: str) -> Any:
+        pass
     # msgspec refuses lone surrogates, which JavaScript writes; the standard library takes them.
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(data.decode("utf-8"), parse_constant=int)  # NaN and Infinity are no JSON, and no numbers
     except (ValueError, RecursionError):
         raise IndexRefError(f"{place} is not valid JSON") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 # JSON values of artifacts, converted as loosely as JavaScript would.
@@ -174,11 +165,6 @@ def text_or_empty(value: object) -> str:
     if isinstance(value, str):
         return value
     return canonical_json(value) if value else ""
-
-
-def text_or_none(value: object) -> str | None:
-    """A text that is there, or None."""
-    return text_or_empty(value) or None
 
 
 def number_or_none(value: object) -> Number | None:
@@ -223,5 +209,4 @@ def compact_json(value: object) -> bytes:
 
 
 def event_line(event: dict[str, Any]) -> bytes:
-    """An event as a line of `events.jsonl`."""
     return compact_json(event) + b"\n"

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -18,25 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from driftline.codeindex import V2, DiffOptions, IndexDiffJob, IndexEvent, ModeScheduler, diff_mode, kernels
-from driftline.codeindex.kernels import (
-    AFTER,
-    BEFORE,
-    FileChange,
-    IndexDir,
-    IndexSide,
-    ModeDiff,
-    SelectedRows,
-    Split,
-    change_from_payload,
-    change_payload,
-    compact_json,
-    different_sides,
-    file_event,
-    note_file_counts,
-    path_key,
-    path_of,
-    plan_splits,
-)
+from driftline.codeindex.kernels import AFTER, BEFORE, FileChange, ModeDiff, SelectedRows, Split, path_key, path_of
 from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark._runtime.pyspark_internals import to_partitions
@@ -80,17 +63,19 @@ def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 
-        def schedule(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
+        def schedule(
+            mode: str, before: kernels.IndexDir, after: kernels.IndexDir, options: DiffOptions, tracker: Tracker
+        ) -> ModeDiff:
             if options.kind == V2:
                 # Only the shards of changed files are read, which one machine does before a session has started.
                 return diff_mode(mode, before, after, options, tracker)
-            sides = different_sides(before, after)
+            sides = kernels.different_sides(before, after)
             if sides is None:
                 return ModeDiff(mode, fast_path=True)
             if not sessions:
                 sessions.append(stack.enter_context(open_session(master, app_name="driftline index diff")))
             with tracker.phase("compare on Spark", unit="stages"), _raising_task_errors(), ExitStack() as kept:
-                return _ModeRun(sessions[0], mode, sides, options, kept).diff()
+                return _ModeRun(sessions[0], ModeDiff(mode), sides, options, kept).diff()
 
         yield schedule
 
@@ -99,40 +84,38 @@ def run_jobs(
     jobs: Sequence[IndexDiffJob], master: str | None = None, *, with_events: bool = False
 ) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; results in the order of the jobs."""
+
+    def run(batches: Batches) -> Rows:
+        for number, text in _rows(batches, "id", "job"):
+            job = msgspec.json.decode(text, type=IndexDiffJob)
+            yield number, kernels.compact_json(kernels.run_job(job, with_events=with_events)).decode()
+
     texts = [msgspec.json.encode(job).decode() for job in jobs]
     with open_session(master, app_name="driftline index diffs") as spark, _raising_task_errors():
         frame = _one_per_task(spark, "job", texts)
-        outcomes = frame.mapInArrow(_job_task(with_events), frame_schema("id int, outcome string")).collect()
+        outcomes = _mapped(frame, run, "id int, outcome string").collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
 
 
+@dataclass
 class _ModeRun:
     """The frames of one comparison; those that are used twice are persisted until `kept` closes."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        mode: str,
-        sides: tuple[IndexSide, IndexSide],
-        options: DiffOptions,
-        kept: ExitStack,
-    ) -> None:
-        self.spark = spark
-        self.sides = sides
-        self.options = options
-        self.result = ModeDiff(mode)
-        self.partitions = _MIN_PARTITIONS
-        self.kept = kept
+    spark: SparkSession
+    result: ModeDiff
+    sides: tuple[kernels.IndexSide, kernels.IndexSide]
+    options: DiffOptions
+    kept: ExitStack
+    partitions: int = _MIN_PARTITIONS
 
     def diff(self) -> ModeDiff:
-        """Files, then chunks, then the events in order."""
         changes = self._keep(self._changes())
         for kind, side, count in changes.groupBy("kind", "side").sum("count").collect():
             if kind == "skipped":
                 self._note_skipped({side: count})
             else:
                 self.result.counts[f"file.{kind}"] += count
-        note_file_counts(self.result, self.options)
+        kernels.note_file_counts(self.result, self.options)
         if self.result.limit_event is not None:
             events = self._file_events(changes.where("kind <> 'skipped'"))
         else:
@@ -166,12 +149,11 @@ class _ModeRun:
         self.result.after_scan.skipped_rows += by_side.get(AFTER, 0)
 
     def _file_events(self, changes: DataFrame) -> DataFrame:
-        """Events of files that are not compared inside."""
         mode = self.result.mode
 
         def events(batches: Batches) -> Rows:
             for key, kind, payload in _rows(batches, "key", "kind", "payload"):
-                yield _event_row(key, 0, file_event(mode, change_from_payload(kind, payload)))
+                yield _event_row(key, 0, kernels.file_event(mode, kernels.change_from_payload(kind, payload)))
 
         return _mapped(changes, events, EVENT_SCHEMA)
 
@@ -251,7 +233,7 @@ class _ModeRun:
     def _scan(self, artifact: str, scan: Callable[[Split], Iterator[kernels.Record]]) -> DataFrame:
         """The records of an artifact of both sides, a split in each task."""
         sides = enumerate(getattr(side, artifact) for side in self.sides)
-        splits = [split for number, found in sides for split in plan_splits(number, found)]
+        splits = [split for number, found in sides for split in kernels.plan_splits(number, found)]
         self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
 
         def records(batches: Batches) -> Rows:
@@ -314,7 +296,7 @@ def _paired(batches: Batches) -> Rows:
         changes: list[FileChange] = []
         ids: dict[tuple[str, str], list[list[str]]] = {}
         for _, kind, ids_text, payload in group:
-            change = change_from_payload(kind, payload)
+            change = kernels.change_from_payload(kind, payload)
             changes.append(change)
             ids[kind, change.path] = json.loads(ids_text)
         for change in kernels.pair_renames(changes):
@@ -324,26 +306,13 @@ def _paired(batches: Batches) -> Rows:
 
 def _path_records(rows: Rows) -> kernels.PathRecords:
     _, _, kind, _, _, change, _ = next(rows)
-    records = kernels.PathRecords.of(change_from_payload(kind, change))
+    records = kernels.PathRecords(kernels.change_from_payload(kind, change))
     for _, tag, _, side, count, payload, cold in rows:
         if tag == CHUNK_TAG:
             records.add_chunk(side, count, payload, cold)
         else:
-            records.imports[side] += kernels.parse_payload(payload)
+            records.imports[side].extend(kernels.parse_payload(payload))
     return records
-
-
-def _job_task(with_events: bool) -> Task:
-    """Complete diffs, a repository each."""
-
-    def run(batches: Batches) -> Batches:
-        prepare_worker()
-        for batch in batches:
-            jobs = [msgspec.json.decode(text, type=IndexDiffJob) for text in batch.column("job").to_pylist()]
-            outcomes = [compact_json(kernels.run_job(job, with_events=with_events)).decode() for job in jobs]
-            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
-
-    return run
 
 
 @contextmanager
@@ -367,11 +336,12 @@ def _change_row(change: FileChange, ids: list[list[str]]) -> tuple[Any, ...]:
     content = change.after or change.before
     content_hash = content.hash if content and change.kind in ("added", "removed") else None
     safe_hash = None if content_hash is None else json.dumps(content_hash)
-    return (change.kind, path_key(change.path), old_key, safe_hash, json.dumps(ids), None, 1, change_payload(change))
+    payload = kernels.change_payload(change)
+    return (change.kind, path_key(change.path), old_key, safe_hash, json.dumps(ids), None, 1, payload)
 
 
 def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:
-    return (key, seq, event["kind"], compact_json(event))
+    return (key, seq, event["kind"], kernels.compact_json(event))
 
 
 def _rows(batches: Batches, *names: str) -> Rows:

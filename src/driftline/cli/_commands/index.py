@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli import _index_views as views
 from driftline.cli._group import engine_options, tell_choice
-from driftline.cli._index_views import (
-    CACHE_ROOT_VARIABLE,
-    FORMATS,
-    AnsweringCommand,
-    answers,
-    cache_root_option,
-    is_watched,
-    open_registry,
-    output_options,
-    print_diff,
-    print_json,
-    print_outcomes,
-    repo_option,
-    say_lines,
-)
 from driftline.cli._outcome import DIFFERENT, ERROR, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.errors import IndexRefError
@@ -38,15 +24,16 @@ def index() -> None:
     """Compare two versions of a code base, definition by definition."""
 
 
+_CACHE_ROOTS = "The repository's cache directory; repeat it to compute over many repositories at once."
+_MODES = "code, prose, extracted-prose, records. Default: code."
 _STATES = ("latest", "worktree", "staged")
 _PREFIXES = ("build", "snap", "tag", "path", "git")
 
 
-class TwoSidesCommand(AnsweringCommand):
+class TwoSidesCommand(views.AnsweringCommand):
     """Takes both sides as options or, shorter, as words like those of `git diff`; paths stand behind `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the words where the options would be."""
         words, paths = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
         rest = super().parse_args(ctx, words)
         refs, staged = ctx.params.pop("refs", ()), ctx.params.pop("staged", False)
@@ -89,22 +76,9 @@ def _reference(word: str) -> str:
 @click.option("--paths", "paths", hidden=True, multiple=True, help="Only these paths, as behind --.")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
-@repo_option
-@click.option(
-    "--cache-root",
-    "cache_roots",
-    multiple=True,
-    metavar="DIR",
-    help="The repository's cache directory; repeat it to compute over many repositories at once.",
-)
-@click.option(
-    "--modes",
-    "--mode",
-    "modes",
-    multiple=True,
-    metavar="CSV",
-    help="code, prose, extracted-prose, records. Default: code.",
-)
+@views.repo_option
+@click.option("--cache-root", "cache_roots", multiple=True, metavar="DIR", help=_CACHE_ROOTS)
+@click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help=_MODES)
 @click.option("--kind", metavar="KIND", help="semantic-v1 or semantic-v2. Default: v2 between git: references.")
 @click.option("--max-changed-files", metavar="N", help="Above: no chunk diff. Default: 200, v2: 5000.")
 @click.option("--max-chunks-per-file", metavar="N", help="Above: file skipped. Default: 500, v2: 5000.")
@@ -119,8 +93,8 @@ def _reference(word: str) -> str:
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @engine_options
-@output_options((*FORMATS, "html", "github"))
-@answers
+@views.output_options((*views.FORMATS, "html", "github"))
+@views.answers
 def index_diff(
     *,
     from_ref: str | None,
@@ -140,21 +114,21 @@ def index_diff(
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed, or neither")
     # The variable names one directory; click would split it at blanks.
-    variable = os.environ.get(CACHE_ROOT_VARIABLE)
+    variable = os.environ.get(views.CACHE_ROOT_VARIABLE)
     roots: tuple[str | None, ...] = cache_roots or (variable or None,)
     jobs = name_repositories([IndexDiffJob.of(from_ref, to_ref, root, **options) for root in roots])
     if len(jobs) > 1:
         outcomes = _compute_many(jobs, engine, master, with_events or format_name in ("jsonl", "markdown"))
-        print_outcomes(outcomes, format_name, compact)
+        views.print_outcomes(outcomes, format_name, compact)
         changed = any(outcome.get("changed") for outcome in outcomes)
         failed = not all(outcome["ok"] for outcome in outcomes)
         return ERROR if failed else DIFFERENT if exit_code and changed else SAME
     kept = _compute_one(jobs[0], engine, master)
     facts = {"persisted": kept.persisted, "reused": kept.reused}
     repo = (jobs[0].repo or ".") if from_ref.strip().lower().startswith(("git:", "worktree", "staged")) else None
-    print_diff(kept.result, format_name, compact, facts, with_events=with_events, repo=repo)
+    views.print_diff(kept.result, format_name, compact, facts, with_events=with_events, repo=repo)
     if kept.note and format_name == "text":
-        say_lines([kept.note])
+        views.say_lines([kept.note])
     return DIFFERENT if exit_code and kept.result.has_changes else SAME
 
 
@@ -187,13 +161,13 @@ def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, wit
         return run_many(jobs, tracker, with_events=with_events)
 
 
-@index.command("build", cls=AnsweringCommand)
+@index.command("build", cls=views.AnsweringCommand)
 @click.argument("repository", metavar="REPO[@REF]")
 @click.option("--force", is_flag=True, help="Build anew, even if the build is there.")
 @click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
-@cache_root_option
-@output_options(("text", "json"))
-@answers
+@views.cache_root_option
+@views.output_options(("text", "json"))
+@views.answers
 def build_index(
     *, repository: str, force: bool, wait_ms: str, cache_root: str | None, format_name: str, compact: bool
 ) -> int:
@@ -209,9 +183,9 @@ def build_index(
     with progress_bar() as tracker:
         built = build(source, revision or "HEAD", cache, current=True, force=force, wait_ms=wait, tracker=tracker)
     if format_name == "json":
-        print_json({"ok": True, **built.to_dict()}, compact)
+        views.print_json({"ok": True, **built.to_dict()}, compact)
     else:
-        say_lines(_lines(built))
+        views.say_lines(_lines(built))
     return SAME
 
 
@@ -235,10 +209,10 @@ def _lines(built: Built) -> Iterator[str]:
 @click.option("--all", "everything", is_flag=True, help="Show changes of level patch too.")
 @click.option("--only", multiple=True, metavar="PATH|UNIT", help="Only what is defined there; can be repeated.")
 @click.option("--write-accepted", is_flag=True, help="Add all breaks to .driftline/api-accepted.toml of the checkout.")
-@repo_option
-@cache_root_option
-@output_options((*FORMATS, "github"))
-@answers
+@views.repo_option
+@views.cache_root_option
+@views.output_options((*views.FORMATS, "github"))
+@views.answers
 def api(
     *,
     from_ref: str | None,
@@ -262,24 +236,20 @@ def api(
     with progress_bar() as tracker:
         report = compare(from_ref, to_ref, cache_root, repo=repo, only=only, tracker=tracker)
     if write_accepted:
-        say_lines(_accept(report, repo or "."))
+        views.say_lines(_accept(report, repo or "."))
     levels = ("major", "unknown", *(() if breaking_only else ("minor", *(("patch",) if everything else ()))))
     shown = report if format_name in ("json", "jsonl") and not breaking_only else report.only(levels)
-    if format_name == "text" and is_watched():
-        from driftline.cli._index_views import show_api
-
-        show_api(shown)
+    if format_name == "text" and views.is_watched():
+        views.show_api(shown)
     elif format_name == "text":
-        say_lines(report_lines(shown))
-    elif format_name == "github":
-        click.echo("\n".join(report_github(shown)))
-    elif format_name == "markdown":
-        click.echo(report_markdown(shown))
+        views.say_lines(report_lines(shown))
+    elif format_name in ("github", "markdown"):
+        click.echo(report_markdown(shown) if format_name == "markdown" else "\n".join(report_github(shown)))
     elif format_name == "json":
-        print_json({"ok": True, **shown.to_dict()}, compact)
+        views.print_json({"ok": True, **shown.to_dict()}, compact)
     else:
         for change in shown.to_dict()["changes"]:
-            print_json(change, compact=True)
+            views.print_json(change, compact=True)
     return DIFFERENT if (exit_code or strict) and report.fails(strict=strict) else SAME
 
 
@@ -294,63 +264,61 @@ def _accept(report: ApiReport, repo: str) -> list[str]:
     return [f"{len(report.breaking)} breaks added to {ACCEPTED_FILE}: say why, and commit it"]
 
 
-@index.command("show", cls=AnsweringCommand)
+@index.command("show", cls=views.AnsweringCommand)
 @click.argument("given_id", metavar="[DIFF]", required=False)
 @click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff, instead of DIFF.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
-@cache_root_option
-@repo_option
-@output_options((*FORMATS, "html"))
-@answers
+@views.cache_root_option
+@views.repo_option
+@views.output_options((*views.FORMATS, "html"))
+@views.answers
 def show(*, given_id: str | None, diff_id: str | None, cache_root: str | None, repo: str | None, **output: Any) -> int:
     """Show a persisted diff."""
     wanted = diff_id or given_id
     if not wanted:
         raise IndexRefError("the id of a diff is needed: driftline index show DIFF (driftline index list has them)")
-    stored = open_registry(cache_root, repo).load(wanted)
-    print_diff(stored, facts={"inputs": stored.inputs}, repo=repo, **output)
+    stored = views.open_registry(cache_root, repo).load(wanted)
+    views.print_diff(stored, facts={"inputs": stored.inputs}, repo=repo, **output)
     return SAME
 
 
-@index.command("list", cls=AnsweringCommand)
+@index.command("list", cls=views.AnsweringCommand)
 @click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
-@cache_root_option
-@repo_option
-@output_options()
-@answers
+@views.cache_root_option
+@views.repo_option
+@views.output_options()
+@views.answers
 def list_diffs(
     *, modes: tuple[str, ...], cache_root: str | None, repo: str | None, format_name: str, compact: bool
 ) -> int:
     """List persisted diffs, newest first."""
     from driftline.codeindex import entries_markdown, entry_lines, parse_modes
 
-    entries = open_registry(cache_root, repo).entries(parse_modes(modes) if modes else ())
-    if format_name == "text" and is_watched():
-        from driftline.cli._index_views import show_entries
-
-        show_entries(entries)
+    entries = views.open_registry(cache_root, repo).entries(parse_modes(modes) if modes else ())
+    if format_name == "text" and views.is_watched():
+        views.show_entries(entries)
     elif format_name == "text":
-        say_lines(entry_lines(entries))
+        views.say_lines(entry_lines(entries))
     elif format_name == "json":
-        print_json({"ok": True, "diffs": entries}, compact)
+        views.print_json({"ok": True, "diffs": entries}, compact)
     elif format_name == "jsonl":
         for entry in entries:
-            print_json(entry, compact=True)
+            views.print_json(entry, compact=True)
     else:
         click.echo(entries_markdown(entries))
     return SAME
 
 
-@index.command("prune", cls=AnsweringCommand)
+@index.command("prune", cls=views.AnsweringCommand)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
 @click.option("--max-builds", default="20", show_default=True, metavar="N", help="Keep the newest N builds.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
-@cache_root_option
-@repo_option
-@output_options()
-@answers
+@views.cache_root_option
+@views.repo_option
+@views.output_options()
+@views.answers
 def prune_diffs(
     *,
     dry_run: bool,
@@ -365,11 +333,11 @@ def prune_diffs(
     from driftline.codeindex import prune, pruned_lines, whole_number
 
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
-    pruned = prune(open_registry(cache_root, repo), dry_run=dry_run, wait_ms=wait, **limits)
+    pruned = prune(views.open_registry(cache_root, repo), dry_run=dry_run, wait_ms=wait, **limits)
     if format_name == "text":
-        say_lines(pruned_lines(pruned))
+        views.say_lines(pruned_lines(pruned))
     elif format_name == "markdown":
         click.echo("\n".join(f"- {line}" for line in pruned_lines(pruned)))
     else:
-        print_json({"ok": True, **pruned.to_dict()}, compact or format_name == "jsonl")
+        views.print_json({"ok": True, **pruned.to_dict()}, compact or format_name == "jsonl")
     return SAME

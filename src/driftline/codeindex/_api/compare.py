@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
 
-from driftline.codeindex._api.model import Fact, Param, Surface, Thing
+from driftline.codeindex._api import Fact, Param, Surface, Thing
 from driftline.core import canonical_json, sha1_hex
 
-MAJOR, UNKNOWN, MINOR, PATCH = LEVELS = ("major", "unknown", "minor", "patch")
+LEVELS = ("major", "unknown", "minor", "patch")
 
 
 class FlagRule(NamedTuple):
@@ -46,6 +46,7 @@ _OBJECT = frozenset(dir(object))
 _INTERFACES = ("interface", "trait", "annotation")
 _UNSEEN = ("external", "unresolved")
 _PLACED = ("both", "positional")
+_ARGUMENTS = re.compile(r"[<\[(].*", re.DOTALL)
 _DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
 
 
@@ -74,7 +75,6 @@ class Reading:
     overloads: bool = False
 
     def gone(self, old: Surface, new: Surface, name: str, thing: Thing) -> Told | None:
-        """What to tell about a name that is no longer there."""
         above, _, leaf = name.rpartition(".")
         owner = new.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value"):
@@ -83,7 +83,9 @@ class Reading:
             if self.language == "python" and leaf in _OBJECT and leaf != "__init__":
                 return None
             if leaf == "__init__":
-                return _lost_constructor(owner, thing)
+                lost = ("parameter-removed", "no __init__ is left") if thing.fact.params else None
+                outside = ("base-unresolved", "__init__ now comes from a base outside of the repository")
+                return outside if owner.flags & {"open", "builtin"} else lost
             if "open" in owner.flags:
                 return "base-unresolved", "a base outside of the repository may have it"
         if above in new.open and above not in old.open:
@@ -95,8 +97,8 @@ class Reading:
         return "removed", ""
 
     def came(self, old: Surface, name: str, thing: Thing) -> Iterator[Told]:
-        """What to tell about a new name."""
-        owner, leaf = old.owner(name), name.rpartition(".")[2]
+        above, _, leaf = name.rpartition(".")
+        owner = old.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value"):
             return  # told at the owner
         if owner is None or owner.kind == "module":
@@ -117,7 +119,6 @@ class Reading:
             yield "added", ""
 
     def changed(self, before: Thing, after: Thing) -> Iterator[Told]:
-        """What to tell about a definition that is on both sides."""
         one, other = before.fact, after.fact
         if not _same_kind(one.kind, other.kind):
             if not {one.kind, other.kind} & set(_UNSEEN):
@@ -220,7 +221,8 @@ class Reading:
     def _bases(self, before: Thing, after: Thing) -> Iterator[Told]:
         if before.kind in ("function", "method", "constructor", "abstract") or before.kind != after.kind:
             return
-        old, new = ({_last(base): base for base in thing.fact.bases} for thing in (before, after))
+        bases = ([(_ARGUMENTS.sub("", base), base) for base in thing.fact.bases] for thing in (before, after))
+        old, new = ({name.replace("::", ".").rpartition(".")[2]: base for name, base in side} for side in bases)
         gone = [base for base in old if base not in new and base not in ("object", "ABC")]
         if self.language == "rust":
             yield from (("trait-lost", base) for base in sorted(gone))
@@ -246,12 +248,6 @@ def _cannot_be_seen(language: str, thing: Thing) -> bool:
     return thing.kind in {"script": ("value", "type"), "go": ("alias",), "rust": ("alias",)}.get(language, ())
 
 
-def _lost_constructor(owner: Thing, thing: Thing) -> Told | None:
-    if owner.flags & {"open", "builtin"}:
-        return "base-unresolved", "__init__ now comes from a base outside of the repository"
-    return ("parameter-removed", "no __init__ is left") if thing.fact.params else None
-
-
 def _flags(before: Thing, after: Thing) -> Iterator[Told]:
     came, went = after.flags - before.flags, before.flags - after.flags
     for rule in FLAG_RULES:
@@ -272,10 +268,6 @@ def _shape(fact: Fact) -> tuple[str, ...]:
 
 def _types(params: Iterable[Param]) -> list[str]:
     return [item.type + ("..." if item.how == "rest" and not item.type.endswith("...") else "") for item in params]
-
-
-def _last(name: str) -> str:
-    return re.split(r"[<\[(]", name, maxsplit=1)[0].replace("::", ".").rpartition(".")[2]
 
 
 def _is_wider(narrow: str, wide: str) -> bool:

@@ -12,20 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from driftline.codeindex._api.model import (
-    Fact,
-    FileFacts,
-    Files,
-    Param,
-    SourceFile,
-    Surface,
-    Thing,
-    children,
-    line_of,
-    part,
-    text,
-    walk,
-)
+from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -51,7 +38,6 @@ _MAJOR_VERSION = re.compile(r"/v\d+$")
 
 
 def read(root: Node) -> FileFacts:
-    """The facts of a file."""
     clause = next(iter(children(root, "package_clause")), None)
     facts = FileFacts(unit=text(children(clause)[0]) if clause is not None and children(clause) else "")
     end = clause.start_byte if clause is not None else root.end_byte
@@ -59,8 +45,7 @@ def read(root: Node) -> FileFacts:
         [] if _is_built([text(node) for node in children(root, "comment") if node.end_byte <= end]) else ["not-built"]
     )
     reader = _Reader(dict(_imports(root)))
-    for node in root.named_children:
-        facts.names.extend(reader.declared(node))
+    facts.names = [fact for node in root.named_children for fact in reader.declared(node)]
     return facts
 
 
@@ -286,30 +271,29 @@ def _words(node: Node | None) -> Iterator[str]:
 
 
 def surface(files: Files) -> Surface:
-    """All exported names of the packages of one side."""
     found = Surface()
     modules = {
         posixpath.dirname(path): str(file.facts.manifest.get("module", ""))
         for path, file in files.items()
         if file.language == "gomod"
     }
-    packages: dict[str, list[SourceFile]] = defaultdict(list)
+    packages: dict[str, list[str]] = defaultdict(list)
     for path, file in sorted(files.items()):
         package = _package(path, modules) if file.language == "go" else None
         if package is not None and "not-built" not in file.facts.flags:
             found.files.add(path)
             if file.facts.unit != "main" and not file.facts.unit.endswith("_test"):
-                packages[package or file.facts.unit].append(file)
+                packages[package or file.facts.unit].append(path)
     found.units = {name: posixpath.join(folder, "go.mod") for folder, name in modules.items()}
     aliases = {
         f"{package}.{fact.name}": (package, fact.type)
-        for package, group in packages.items()
-        for file in group
-        for fact in file.facts.names
+        for package, paths in packages.items()
+        for path in paths
+        for fact in files[path].facts.names
         if fact.kind == "alias"
     }
-    for package, group in packages.items():
-        _put_package(found, package, group, aliases)
+    for package, paths in packages.items():
+        _put_package(found, package, {path: files[path] for path in paths}, aliases)
     return found
 
 
@@ -342,21 +326,21 @@ def _package(path: str, modules: dict[str, str]) -> str | None:
     return "/".join(filter(None, (modules.get(root, ""), folder[len(root) :].strip("/"))))
 
 
-def _put_package(found: Surface, package: str, group: list[SourceFile], aliases: dict[str, tuple[str, str]]) -> None:
-    found.names[package] = Thing(Fact(package, "module", 1), group[0].path, package)
+def _put_package(found: Surface, package: str, group: Files, aliases: dict[str, tuple[str, str]]) -> None:
+    found.names[package] = Thing(Fact(package, "module", 1), next(iter(group)), package)
     types: dict[str, Thing] = {}
-    methods: list[tuple[Fact, SourceFile]] = []
-    for file in group:
+    methods: list[tuple[Fact, str]] = []
+    for path, file in group.items():
         for written in file.facts.names:
             fact = _without_aliases(written, package, aliases)
             if fact.kind == "method":
-                methods.append((fact, file))
+                methods.append((fact, path))
                 continue
-            types[fact.name] = Thing.whole(fact, file.path, f"{package}.{fact.name}")
-    for fact, file in methods:
+            types[fact.name] = Thing.whole(fact, path, f"{package}.{fact.name}")
+    for fact, path in methods:
         if fact.value in types:
             owner = types[fact.value]
-            owner.members.setdefault(fact.name, Thing.of(fact, file.path, f"{owner.id}.{fact.name}"))
+            owner.members.setdefault(fact.name, Thing.of(fact, path, f"{owner.id}.{fact.name}"))
     for name in types:
         _promote(name, types, set())
     for name, thing in types.items():

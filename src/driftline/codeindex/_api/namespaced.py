@@ -6,19 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from driftline.codeindex._api.model import (
-    Fact,
-    FileFacts,
-    Files,
-    Param,
-    Surface,
-    Thing,
-    children,
-    line_of,
-    part,
-    text,
-    walk,
-)
+from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -47,14 +35,11 @@ _COMMON = re.compile(r"java\.(?:lang|util)\.|System\.(?:Collections\.Generic\.)?
 
 
 def read(root: Node) -> FileFacts:
-    """The facts of a file."""
     unit = next((text(node.named_children[-1]) for node in children(root, "package_declaration")), "")
     unit = next((part(node, "name") for node in children(root, "file_scoped_namespace_declaration")), unit)
     imports = {text(node.named_children[0]).rpartition(".")[2]: text(node.named_children[0])
                for node in children(root, "import_declaration") if node.named_children}  # fmt: skip
-    facts = FileFacts(unit=unit)
-    reader = _Reader(imports)
-    facts.names = list(reader.inside(root, None))
+    facts = FileFacts(unit=unit, names=list(_Reader(imports).inside(root, None)))
     for module in children(root, "module_declaration"):
         facts.flags = ["module"]
         facts.stars = [part(item, "package") for item in walk(module, "exports_module_directive")]
@@ -178,7 +163,6 @@ def _plain(node: Node) -> Iterator[str]:
 
 
 def surface(files: Files) -> Surface:
-    """All visible types and members of one side."""
     found = Surface()
     exported = {unit for file in files.values() if "module" in file.facts.flags for unit in file.facts.stars}
     for path, file in sorted(files.items()):

@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from driftline.codeindex._api.model import (
-    Fact,
-    FileFacts,
-    Files,
-    Param,
-    SourceFile,
-    Surface,
-    Thing,
-    children,
-    flat,
-    line_of,
-    part,
-    text,
-    walk,
-)
+from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -54,8 +40,12 @@ _GENERIC = {"List": "list", "Dict": "dict", "Set": "set", "Tuple": "tuple", "Typ
 # Facts.
 
 
+def flat(node: Node | None) -> str:
+    """The source of a node on one line."""
+    return " ".join(text(node).split())
+
+
 def read(root: Node) -> FileFacts:
-    """The facts of a module."""
     reader = _Reader()
     reader.block(root.named_children)
     reader.facts.names = list(reader.bound.values())
@@ -359,14 +349,13 @@ def _package(folder: str, packages: set[str]) -> list[str] | None:
 
 
 def surface(files: Files) -> Surface:
-    """All names of one side."""
     return _Side(files).surface
 
 
 class _Side:
     def __init__(self, files: Files) -> None:
         self.surface, places = Surface(), modules_of(files)
-        self.modules: dict[str, SourceFile] = {name: files[path] for name, path in places.items()}
+        self.modules = {name: files[path] for name, path in places.items()}
         self.bound = {name: {fact.name: fact for fact in file.facts.names} for name, file in self.modules.items()}
         self.tops = {name.partition(".")[0] for name in self.modules}
         self.things: dict[tuple[str, str], Thing | None] = {}

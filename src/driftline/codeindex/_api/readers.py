@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftline.codeindex._api import go, namespaced, python, rust, script
+from driftline.codeindex._api import Fact, FileFacts, Files, Surface, Thing, go, namespaced, python, rust, script
 from driftline.codeindex._api.compare import Reading
-from driftline.codeindex._api.model import Fact, FileFacts, Files, Surface, Thing
 
 if TYPE_CHECKING:
     from tree_sitter import Node

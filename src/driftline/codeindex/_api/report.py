@@ -9,20 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from driftline.codeindex._api.compare import (
-    LEVELS,
-    MAJOR,
-    MINOR,
-    PATCH,
-    RULES,
-    UNKNOWN,
-    Difference,
-    Told,
-    compare,
-    rules_digest,
-)
+from driftline.codeindex._api import FileFacts, SourceFile, Surface, Thing
+from driftline.codeindex._api.compare import LEVELS, RULES, Difference, Told, compare, rules_digest
 from driftline.codeindex._api.go import with_old_modules
-from driftline.codeindex._api.model import FileFacts, Param, SourceFile, Surface, Thing
 from driftline.codeindex._api.readers import FAMILIES, MANIFEST_LANGUAGES, Family
 from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._diff.diff import prepare
@@ -31,6 +20,7 @@ from driftline.codeindex._review import annotation_text, code
 from driftline.core import JsonObject, Tracker
 from driftline.errors import IndexRefError
 
+MAJOR, UNKNOWN, MINOR, PATCH = LEVELS
 ACCEPTED_FILE = ".driftline/api-accepted.toml"
 BREAKING, COMPATIBLE = "breaking", "compatible"
 
@@ -284,16 +274,14 @@ def _signature(thing: Thing) -> str:
     if fact.params is None or fact.kind == "class":
         value = f" = {fact.value}" if fact.value and fact.kind in ("value", "const") else ""
         return fact.value if fact.kind == "plain" else f"{fact.kind} {leaf}{kind}{value}"
-    return f"{leaf}({', '.join(map(_parameter, fact.params))}){kind}"
-
-
-def _parameter(item: Param) -> str:
-    name = {"rest": f"*{item.name}", "keywords": f"**{item.name}"}.get(item.how, item.name)
-    return name + (f": {item.type}" if item.type else "") + (f"={item.default}" if item.default else "")
+    params = []
+    for item in fact.params:
+        name = {"rest": "*", "keywords": "**"}.get(item.how, "") + item.name
+        params.append(name + (f": {item.type}" if item.type else "") + (f"={item.default}" if item.default else ""))
+    return f"{leaf}({', '.join(params)}){kind}"
 
 
 def _written(name: str, unit: str, family: Family) -> str:
-    """A name as callers write it."""
     if family.reading.language == "script":
         inside = name.removeprefix(f"{unit}.") if name.startswith(f"{unit}.") else name
         return f'import {{{inside.partition(".")[0]}}} from "{unit}"' if unit else inside
@@ -303,7 +291,6 @@ def _written(name: str, unit: str, family: Family) -> str:
 
 
 def _version(files: dict[str, SourceFile], path: str) -> str | None:
-    """The version that the file of a package or project states."""
     manifest = files[path].facts.manifest if path in files else {}
     tables = (manifest, manifest.get("package", {}), manifest.get("project", {}))
     found = next((table["version"] for table in tables if table.get("version")), None)

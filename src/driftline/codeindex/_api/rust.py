@@ -7,19 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from driftline.codeindex._api.model import (
-    Fact,
-    FileFacts,
-    Files,
-    Param,
-    Surface,
-    Thing,
-    children,
-    line_of,
-    part,
-    text,
-    walk,
-)
+from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -36,7 +24,6 @@ _DEPTH = 8
 
 
 def read(root: Node) -> FileFacts:
-    """The facts of a file."""
     names, flags = _items(root)
     return FileFacts(names=names, flags=flags)
 
@@ -280,7 +267,6 @@ class _Mod(NamedTuple):
 
 
 def surface(files: Files) -> Surface:
-    """All names of the crates of one side."""
     found = Surface()
     for name, root, manifest in _crates(files):
         if root in files:
@@ -362,7 +348,6 @@ class _Crate:
                 self._use(name, mod, use)
 
     def _put_all(self, name: str, mod: str) -> None:
-        """The public items and modules of a module, under a name."""
         for fact in self.mods[mod].names:
             full = f"{name}.{fact.name}"
             if fact.kind in ("use", "impl") or (fact.kind != "mod" and fact.name not in self.mods[mod].items):
@@ -411,7 +396,6 @@ class _Crate:
         self.found.put(name, Thing(Fact(use.name, "external", use.line, type=outside), self.mods[mod].path, outside))
 
     def _find(self, mod: str, path: str) -> str | None:
-        """The module that a path in a module leads to."""
         parts = [word for word in path.split("::") if word]
         at = mod.split("::") if mod else []
         if parts and parts[0] == "crate":

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from driftline.codeindex._api.model import (
-    Fact,
-    FileFacts,
-    Files,
-    Param,
-    Surface,
-    Thing,
-    children,
-    line_of,
-    part,
-    text,
-    walk,
-)
+from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -240,7 +228,6 @@ def _members(body: Node | None, own: Own, typed: bool, interface: bool = False) 
 
 
 def _own(node: Node, above: Own | None = None) -> Own:
-    """Type parameters by position."""
     found = dict(above or {})
     for item in children(node.child_by_field_name("type_parameters")):
         found[part(item, "name")] = f"${len(found)}"
@@ -284,7 +271,6 @@ def _type(node: Node | None, own: Own) -> str:  # noqa: PLR0911 - one line for e
 
 
 def surface(files: Files) -> Surface:
-    """All names that the packages of one side export."""
     return _Side(files).surface
 
 

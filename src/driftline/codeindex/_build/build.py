@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from driftline.codeindex._api.model import SURFACE_RULES
+from driftline.codeindex._api import SURFACE_RULES
 from driftline.codeindex._api.compare import rules_digest
 from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
 from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
@@ -73,8 +73,11 @@ class IndexedFile:
         return self.entry.path
 
     @property
+    def is_read(self) -> bool:
+        return self.language is not None and self.skipped is None
+
+    @property
     def mode(self) -> str:
-        """The mode whose index it belongs to."""
         return self.language.mode if self.language else "code"
 
     @property
@@ -310,7 +313,7 @@ def _groups_with_rows(
     changed = {group.key for group in groups if past is None or group.key not in past.modes[group.mode].by_key}
     known = past.blob_paths if past is not None and changed else {}
     looked_at = [file for group in groups if group.key in changed for file in group.files]
-    fresh = [file for file in looked_at if _is_to_parse(file) and file.blob_key not in known]
+    fresh = [file for file in looked_at if file.is_read and file.blob_key not in known]
     writing.result.parsed = len({file.blob_key for file in fresh})
     parsed = _parsed(writing, fresh)
     for group in groups:
@@ -318,17 +321,13 @@ def _groups_with_rows(
         yield group, rows
 
 
-def _is_to_parse(file: IndexedFile) -> bool:
-    return file.language is not None and file.skipped is None
-
-
 def _rows_of(
     file: IndexedFile, past: PastBuild | None, known: dict[tuple[str, str], FileRow], parsed: Iterator[FileRows]
 ) -> FileRows:
     facts = FileRows.without_chunks(file.entry, file.language.name if file.language else None, file.skipped)
-    if not _is_to_parse(file):
-        return facts
     row = known.get(file.blob_key)
+    if not file.is_read:
+        return facts
     if past is None or row is None:
         return next(parsed)
     index = past.modes[file.mode]
@@ -381,11 +380,8 @@ def _batches(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[_Batch
 def parse_batch(batch: _Batch) -> list[FileRows]:
     """Rows of files, compressed as the index holds them: what a worker process does."""
     rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
-    readable = [
-        (row, language, blob)
-        for row, (_, language, blob) in zip(rows, batch, strict=True)
-        if row.skipped is None and blob is not None
-    ]
+    given = [(row, language, blob) for row, (_, language, blob) in zip(rows, batch, strict=True) if blob is not None]
+    readable = [item for item in given if item[0].skipped is None]
     if readable:
         from driftline.codeindex._build.extract import extract_all  # NumPy and the parsers, which only new blobs need
 

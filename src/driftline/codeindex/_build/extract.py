@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from driftline.codeindex._api.model import Fact, FileFacts
+from driftline.codeindex._api import Fact, FileFacts
 from driftline.codeindex._api.readers import exported_names, facts_of
-from driftline.codeindex._build.definitions import Captures, Definition, Span, definitions, mark_plain
+from driftline.codeindex._build.languages import Captures, Definition, Span, definitions, mark_plain
 from driftline.codeindex._build.index_files import SKETCH_VALUES, Calls, ChunkMeta, ChunkRow
 from driftline.codeindex._build.languages import ENTRY_LANGUAGES, LANGUAGES, Language, loaded
 from driftline.codeindex._build.normalize import MARKS, Layout, NormalText
@@ -63,7 +63,6 @@ class Extracted:
 
 
 def extract(language_name: str, source: bytes) -> Extracted:
-    """The definitions of a file."""
     return _extracted(source, *parse(language_name, source))
 
 
@@ -114,7 +113,11 @@ def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracte
         visible = exported_names(language_name, facts)
         for item in found:
             item.public = item.kind == "scope" or item.name in visible or " as " in item.parent
-    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error or too_deep, facts)
+    nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
+    texts = [_decoded(source[slice(*node.byte_range)]) for node in nodes]
+    loads = {_decoded(found[1]).strip("\"'") for _, found in _loads(source, captures)}
+    imports = sorted(loads.union(*(_names(language.name, text) for text in texts)))
+    return Extracted(reader.rows(), imports, root.has_error or too_deep, facts)
 
 
 class _Reader:
@@ -182,7 +185,9 @@ class _Reader:
         body_node = item.body if self.language.docstrings and item.kind in ("function", "class") else None
         docstring = _docstring_of(body_node) if body_node is not None else None
         docs = self._comments_above(item.start) + ([self.source[slice(*docstring)]] if docstring else [])
-        header = self._header_spans(item)
+        # Without the own name, so that a rename of an unchanged definition is exact.
+        inside = item.start <= item.named[0] and item.named[1] <= item.body_start
+        header = [(item.start, item.named[0]), (item.named[1], item.body_start)] if inside else [(item.start, item.body_start)]
         body, own = self._body(item, docstring)
         first = docstring[1] if docstring else item.body_start
         end = max(first, min(item.body_end, item.end)) if item.body is not None else first
@@ -210,13 +215,6 @@ class _Reader:
         # Called names in order, without those that are expressions.
         names = sorted(_decoded(called) for called in calls if b"(" not in called and b"\n" not in called)
         return ChunkRow("", "", start, end, *lines, kind, name, Calls([(name, called) for called in names]), meta)
-
-    def _header_spans(self, item: Definition) -> list[Span]:
-        """The signature without the own name, so that a rename of an unchanged definition is exact."""
-        start, end = item.named
-        if item.start <= start and end <= item.body_start:
-            return [(item.start, start), (end, item.body_start)]
-        return [(item.start, item.body_start)]
 
     def _body(self, item: Definition, docstring: Span | None) -> tuple[bytes, int]:
         """The body without members and docstring, and its number of tokens."""
@@ -328,7 +326,6 @@ def _starts(captures: Captures, name: str) -> list[int]:
 
 
 def _without(start: int, end: int, cuts: Iterable[Span]) -> list[Span]:
-    """A range without some others."""
     rest = []
     for first, last in sorted(cuts):
         if last <= start or first >= end:
@@ -350,16 +347,7 @@ def _decoded(text: bytes) -> str:
 # Imports of a file, one text for each imported name.
 
 
-def _imported_names(language: Language, source: bytes, captures: Captures) -> list[str]:
-    """The imports, sorted and each once."""
-    nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
-    texts = [_decoded(source[slice(*node.byte_range)]) for node in nodes]
-    loaded = [_decoded(found[1]).strip("\"'") for _, found in _loads(source, captures)]
-    return sorted({*loaded, *(name for text in texts for name in _names(language.name, text))})
-
-
 def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[bytes]]]:
-    """Calls that only import."""
     # Not by a predicate in the query: those fail on names that are not UTF-8.
     for node in captures.get("load", ()):
         found = _LOAD.match(source, *node.byte_range)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,13 +18,13 @@ import msgspec
 import xxhash
 from backports import zstd
 
-from driftline.codeindex._api.model import FileFacts
-from driftline.codeindex._build.definitions import path_is_public
+from driftline.codeindex._api import FileFacts
+from driftline.codeindex._build.languages import path_is_public
 from driftline.codeindex._read.artifacts import inside
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._git import TreeEntry
 from driftline.codeindex._storage import exists, read_bytes, read_object
-from driftline.core import sha1_hex
+from driftline.core import JsonObject, sha1_hex
 from driftline.errors import IndexRefError
 
 META_FILE = "chunk_meta.meta.json"
@@ -152,7 +152,6 @@ class FileRows:
         self.facts = _encoder.encode(facts) if facts is not None else self.facts
 
     def file_meta(self, number: int) -> FileRow:
-        """The row of `file_meta`."""
         name = self.path.rpartition("/")[2]
         dot = name.rfind(".")
         ext, kind = name[dot:] if dot > 0 else "", "git-sha1" if len(self.object_id) == 40 else "git-sha256"
@@ -208,7 +207,6 @@ _facts = msgspec.json.Decoder(FileFacts).decode
 
 
 def checksum_of(data: bytes) -> str:
-    """The checksum that manifest and meta file hold."""
     return f"xxh64:{xxhash.xxh64_hexdigest(data)}"
 
 
@@ -223,27 +221,22 @@ class BuiltIndex:
 
     @cached_property
     def files(self) -> list[FileRow]:
-        """All files, in the order of their paths."""
         return self._lines("file_meta.jsonl.zst", _file_rows)
 
     @cached_property
     def imports(self) -> dict[str, msgspec.Raw]:
-        """Imports by file, as they are written."""
         return {row.file: row.relations for row in self._lines(RELATIONS_FILE, _imports_rows)}
 
     def imports_of(self, path: str) -> list[str]:
-        """The imports of a file."""
         with self._reading(RELATIONS_FILE):
             return _imports(self.imports[path]).imports if path in self.imports else []
 
     @property
     def has_facts(self) -> bool:
-        """Whether the build has facts about the API."""
         return exists(inside(self.index, FACTS_FILE), self.index.place(FACTS_FILE))
 
     @cached_property
     def facts(self) -> dict[str, msgspec.Raw]:
-        """Facts by file, as they are written."""
         return {row.file: row.facts for row in self._lines(FACTS_FILE, _facts_rows)}
 
     def facts_of(self, path: str) -> FileFacts | None:
@@ -253,11 +246,9 @@ class BuiltIndex:
 
     @cached_property
     def by_key(self) -> dict[str, Shard]:
-        """Shards by what their rows depend on."""
         return {shard.key: shard for shard in self.shards}
 
     def files_of(self, shard: Shard) -> list[FileRow]:
-        """The files of a shard."""
         start = bisect_left(self.files, shard.first, key=attrgetter("file"))
         return self.files[start : bisect_right(self.files, shard.last, key=attrgetter("file"))]
 
@@ -278,13 +269,10 @@ class BuiltIndex:
         if len(files) != len(shard.frames):
             raise self._damaged(META_FILE)
         starts = accumulate((frame.size for frame in shard.frames), initial=0)
-        return {
-            file.file: (start, frame.size, frame.rows)
-            for file, start, frame in zip(files, starts, shard.frames, strict=False)
-        }
+        placed = zip(files, starts, shard.frames, strict=False)
+        return {file.file: (start, frame.size, frame.rows) for file, start, frame in placed}
 
     def chunks(self, path: str) -> list[ChunkRow]:
-        """The chunks of a file."""
         frame = self.frame(path)[0]
         with self._reading(f"the chunks of {path}"):
             return _chunk_rows(zstd.decompress(frame)) if frame else []
@@ -364,20 +352,11 @@ def newest_build(builds: Path, configuration: str, modes: tuple[str, ...]) -> Pa
 # Files as they are written, in groups that do not change from build to build.
 
 
-class _Piece(NamedTuple):
+def _piece(name: str, path: str, size: int, checksum: str, rows: int | None = None) -> JsonObject:
     """A file of the index in its manifest."""
-
-    name: str
-    path: str
-    size: int
-    checksum: str
-    rows: int | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        kind = "jsonl" if ".jsonl" in self.path else "json"
-        members: dict[str, object] = {"type": "chunks", "name": self.name, "format": kind, "path": self.path}
-        members |= {"bytes": self.size, "checksum": self.checksum}
-        return members if self.rows is None else {**members, "count": self.rows}
+    kind = "jsonl" if ".jsonl" in path else "json"
+    members = {"type": "chunks", "name": name, "format": kind, "path": path, "bytes": size, "checksum": checksum}
+    return members if rows is None else {**members, "count": rows}
 
 
 class IndexWriter:
@@ -387,9 +366,7 @@ class IndexWriter:
         self.folder = root / f"index-{mode}"
         (self.folder / "chunk_meta.parts").mkdir(parents=True)
         (self.folder / "pieces").mkdir()
-        self.mode = mode
-        self.build_id = build_id
-        self.configuration = configuration
+        self.mode, self.build_id, self.configuration = mode, build_id, configuration
         self.files: list[FileRow] = []
         self.imports: list[ImportsRow] = []
         self.facts: list[FactsRow] = []
@@ -397,12 +374,10 @@ class IndexWriter:
 
     @property
     def chunks(self) -> int:
-        """How many chunks were written."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def parse_errors(self) -> int:
-        """How many files have parse errors."""
         return sum(row.parseError for row in self.files)
 
     @property
@@ -411,7 +386,6 @@ class IndexWriter:
         return [row.skipped for row in self.files if row.skipped]
 
     def add(self, key: str, rows: Sequence[FileRows]) -> None:
-        """Add a group of files."""
         for row in rows:
             self._add_file(row.file_meta(len(self.files)), row.imports, row.facts)
         data = b"".join(row.frame for row in rows) or compressed(())
@@ -450,19 +424,16 @@ class IndexWriter:
             self._file("file_relations", RELATIONS_FILE, compressed(self.imports), len(self.imports)),
             self._file("file_surface", FACTS_FILE, compressed(self.facts), len(self.facts)),
             self._file("chunk_meta", META_FILE, msgspec.json.encode(shards)),
-            *(_Piece("chunk_meta", part.path, part.bytes, part.checksum, part.records) for part in self.shards),
+            *(_piece("chunk_meta", part.path, part.bytes, part.checksum, part.records) for part in self.shards),
         ]
-        manifest = {
-            "version": 2,
-            "artifactSurfaceVersion": _SURFACE_VERSION,
-            "compatibilityKey": self.configuration,
-            "mode": self.mode,
-            "stage": "build",
+        manifest: JsonObject = {"version": 2, "artifactSurfaceVersion": _SURFACE_VERSION}
+        manifest |= {"compatibilityKey": self.configuration, "mode": self.mode, "stage": "build"}
+        manifest |= {
             "buildId": self.build_id,
-            "pieces": [piece.to_dict() for piece in sorted(pieces, key=lambda piece: piece.path)],
+            "pieces": sorted(pieces, key=itemgetter("path")),
         }
         (self.folder / "pieces/manifest.json").write_bytes(msgspec.json.encode(manifest) + b"\n")
 
-    def _file(self, name: str, path: str, data: bytes, count: int | None = None) -> _Piece:
+    def _file(self, name: str, path: str, data: bytes, count: int | None = None) -> JsonObject:
         (self.folder / path).write_bytes(data)
-        return _Piece(name, path, len(data), checksum_of(data), count)
+        return _piece(name, path, len(data), checksum_of(data), count)

@@ -85,7 +85,9 @@ class NormalText:
     def of(cls, source: bytes, layout: Layout) -> NormalText:
         """Bring a file into its normal form."""
         data = np.frombuffer(source, np.uint8).copy()
-        in_string = _covered(len(source), layout.strings)
+        in_string = np.zeros(len(source), np.bool_)
+        for start, end in layout.strings:
+            in_string[start:end] = True
         keep = in_string | np.frombuffer(source.translate(_SOLID), np.bool_)
         for start, end in layout.comments:
             keep[start:end] = False
@@ -105,7 +107,6 @@ class NormalText:
         return self.text[self.position[start] : self.position[end]].strip(_EDGES)
 
     def count(self, start: int, end: int) -> int:
-        """How many tokens a range has."""
         found: int = self.tokens[self.position[end]] - self.tokens[self.position[start]]
         return found
 
@@ -120,13 +121,6 @@ class NormalText:
         np.not_equal(values[1:], values[:-1], out=fresh[1:])
         found: npt.NDArray[np.uint32] = values[fresh]
         return found
-
-
-def _covered(length: int, spans: Sequence[Span]) -> Flags:
-    covered = np.zeros(length, np.bool_)
-    for start, end in spans:
-        covered[start:end] = True
-    return covered
 
 
 def _equalize_quotes(source: bytes, data: Bytes, keep: Flags, layout: Layout) -> None:
@@ -162,7 +156,8 @@ def _join(source: bytes, data: Bytes, keep: Flags, strings: Sequence[Span]) -> N
     found = [match for one, span in zip(simple, outer, strict=True) if (match := one or _STRING.fullmatch(source, *span))]
     quotes = {match[2] for match in found if match not in simple}
     prefixes = {match[1].lower().replace(b"u", b"") for match in found}
-    mixed = prefixes == {b"", b"f"} and not any(_is_braced(match) for match in found)
+    braced = any(match[1].lower() != b"f" and (b"{" in match[3] or b"}" in match[3]) for match in found)
+    mixed = prefixes == {b"", b"f"} and not braced
     apart = any(_OCTAL_END.search(left[3]) and right[3][:1].isdigit() for left, right in pairwise(found))
     if len(found) != len(outer) or len(quotes) > 1 or apart or not (len(prefixes) == 1 or mixed):
         return
@@ -178,10 +173,6 @@ def _join(source: bytes, data: Bytes, keep: Flags, strings: Sequence[Span]) -> N
         data[start:end] = np.frombuffer(written, np.uint8)
         keep[start : found[0].end()] = False
         keep[start:end] = True
-
-
-def _is_braced(match: re.Match[bytes]) -> bool:
-    return match[1].lower() != b"f" and (b"{" in match[3] or b"}" in match[3])
 
 
 def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_something: Iterable[int]) -> None:

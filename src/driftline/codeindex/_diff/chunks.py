@@ -10,18 +10,9 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-from driftline.codeindex._read.artifacts import Artifact
-from driftline.codeindex._read.rows import Probe, Row, selected_rows
-from driftline.codeindex._storage import (
-    Number,
-    compact_json,
-    member,
-    number_or_none,
-    parse_json,
-    row_id,
-    text_or_empty,
-    text_or_none,
-)
+from driftline.codeindex._read.artifacts import Artifact, Probe, Row, selected_rows
+from driftline.codeindex._read.resolve import DiffOptions
+from driftline.codeindex._storage import Number, compact_json, member, number_or_none, parse_json, row_id, text_or_empty
 from driftline.core import JsonObject, SpillStore, Tracker, canonical_json, utf16_sort_key, utf16_sorted
 
 Verdict = Literal["added", "removed", "modified", "moved"]
@@ -62,11 +53,10 @@ class FileEntry(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, record: JsonObject) -> FileEntry:
         """The entry in a row of `file_meta` or in an event."""
-        content_hash, ext, state = (text_or_none(record.get(name)) for name in ("hash", "ext", "state"))
+        content_hash, ext, state = (text_or_empty(record.get(name)) or None for name in ("hash", "ext", "state"))
         return cls(record["file"], content_hash, number_or_none(record.get("size")), ext, state)
 
     def to_dict(self) -> JsonObject:
-        """The entry as events carry it."""
         entry: JsonObject = {"file": self.file, "hash": self.hash, "size": self.size, "ext": self.ext}
         return entry if self.state is None else {**entry, "state": self.state}
 
@@ -89,7 +79,6 @@ class FileChange(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The new path, or the old one where there is no new one."""
         entry = self.after or self.before
         assert entry is not None
         return entry.file
@@ -107,7 +96,7 @@ def file_table(rows: Iterable[JsonObject]) -> FileTable:
         key = row_id(number)
         if key is not None:
             table.path_by_id[key] = min(file, table.path_by_id.get(key, file), key=utf16_sort_key)
-        content_hash, ext = text_or_none(row.get("hash")), text_or_none(row.get("ext"))
+        content_hash, ext = (text_or_empty(row.get(name)) or None for name in ("hash", "ext"))
         entry = FileEntry(file, content_hash, number_or_none(row.get("size")), ext)
         known = table.entries.get(file)
         # The same file twice: the highest row number wins, whatever the order of the rows.
@@ -123,7 +112,6 @@ def _rank(row_number: object, entry: FileEntry) -> tuple[Number, str]:
 
 
 def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) -> list[FileChange]:
-    """All changes, in the order of their paths."""
     removed = {path: entry for path, entry in before.entries.items() if path not in after.entries}
     added = {path: entry for path, entry in after.entries.items() if path not in before.entries}
     both = ((old, after.entries[path]) for path, old in before.entries.items() if path in after.entries)
@@ -174,7 +162,6 @@ class Span(msgspec.Struct, frozen=True):
     end_line: Number | None
 
     def to_dict(self) -> JsonObject:
-        """The range as events carry it."""
         return {"start": self.start, "end": self.end, "startLine": self.start_line, "endLine": self.end_line}
 
 
@@ -191,7 +178,6 @@ class Chunk(msgspec.Struct, frozen=True):
     relations: object
 
     def to_dict(self) -> JsonObject:
-        """One side of a chunk event."""
         return {"range": self.span.to_dict(), "signature": self.signature}
 
 
@@ -221,7 +207,6 @@ class ChunkPair(msgspec.Struct, frozen=True):
 
 
 def chunk_from_row(row: JsonObject) -> Chunk:
-    """A chunk from its (joined) row."""
     meta = row.get("metaV2")
     kind, name = text_or_empty(row.get("kind")), text_or_empty(row.get("name"))
     segment_id = text_or_empty(member(row.get("segment"), "segmentId"))
@@ -306,7 +291,6 @@ class EdgeChange(msgspec.Struct, frozen=True):
 
     @property
     def edge_key(self) -> str:
-        """`type|fromLogicalKey|to|extra`."""
         return f"{self.edge.type}|{self.from_key}|{self.edge.to}|{self.edge.extra}"
 
     @property
@@ -337,7 +321,6 @@ def changed_file_imports(
 
 
 def file_imports(row: JsonObject) -> list[str]:
-    """The imported names in a `file_relations` row."""
     return [edge.to for edge in _edges(row.get("relations"), ("imports",))]
 
 
@@ -391,7 +374,6 @@ class FileSelector:
         self.scanned = self.skipped = 0
 
     def choose(self, probe: Probe) -> str | None:
-        """The file of a wanted row."""
         self.scanned += 1
         file = probe.file
         if not isinstance(file, str) or not file:
@@ -459,7 +441,6 @@ class SideRows:
                     self.store.add(bucket, ("cold", key, row))
 
     def read_imports(self, artifact: Artifact) -> None:
-        """Read the imports of the wanted files."""
         selector = FileSelector(self.bucket_of, {})
         for file, row in selected_rows(artifact, selector.choose, self.tracker):
             self.store.add(self.bucket_of[file], ("imports", file, file_imports(row)))
@@ -488,7 +469,6 @@ def needed_members(row: Row) -> bytes:
 
 
 def fill_members(row: Row, extra: Row) -> None:
-    """Copy members that the row does not have."""
     row.update({name: value for name, value in extra.items() if row.get(name) is None})
 
 
@@ -514,7 +494,6 @@ def chunk_event(mode: str, file: str, pair: ChunkPair) -> IndexEvent:
 
 
 def relation_event(mode: str, file: str, change: EdgeChange) -> IndexEvent:
-    """`relation.added` or `relation.removed`."""
     event = {"kind": "relation.added" if change.added else "relation.removed", "mode": mode, "file": file}
     edge = {"type": change.edge.type, "fromKey": change.from_key, "to": change.edge.to, "edgeKey": change.edge_key}
     return event | edge
@@ -534,22 +513,42 @@ def file_limit_event(mode: str, file: str, before: int, after: int, limit: int) 
 
 def chunk_order(pair: ChunkPair) -> tuple[object, ...]:
     """By (logicalKey, startLine, start), then added, removed, modified, moved; the rest only breaks ties."""
-    chunk = pair.placed
-    span = chunk.span
-    return (
-        utf16_sort_key(chunk.logical_key),
-        span.start_line or 0,
-        span.start or 0,
-        _VERDICT_RANK.get(pair.verdict or "", 4),
-        utf16_sort_key(chunk.chunk_id or ""),
-        span.end or 0,
-        span.end_line or 0,
-        repr(chunk.semantics),
-        pair.before.logical_key if pair.before else "",
-        repr(pair.before.span) if pair.before else "",
-    )
+    chunk, span = pair.placed, pair.placed.span
+    rank = _VERDICT_RANK.get(pair.verdict or "", 4)
+    first = (utf16_sort_key(chunk.logical_key), span.start_line or 0, span.start or 0, rank)
+    rest = (utf16_sort_key(chunk.chunk_id or ""), span.end or 0, span.end_line or 0, repr(chunk.semantics))
+    return (*first, *rest, *((pair.before.logical_key, repr(pair.before.span)) if pair.before else ("", "")))
 
 
 def _sides(before: FileEntry | Chunk | None, after: FileEntry | Chunk | None) -> IndexEvent:
     sides = {"before": before, "after": after}
     return {side: record.to_dict() for side, record in sides.items() if record is not None}
+
+
+# One changed file: every scheduler, local or on a cluster, calls `diff_file` with the file's rows of both sides.
+
+
+@dataclass(frozen=True, slots=True)
+class FileSide:
+    """What one side holds of a file: its chunk rows, how many there are, and the imports of the file."""
+
+    rows: Sequence[Row] = ()
+    count: int = 0
+    imports: Iterable[str] = ()
+
+
+def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> list[IndexEvent]:
+    """The chunk, relation and limit events of one modified or renamed file, in order."""
+    limit = options.max_chunks_per_file
+    if before.count > limit or after.count > limit:
+        # Half of a file would mislead: its chunks and relations are skipped as a whole.
+        return [file_limit_event(mode, path, before.count, after.count, limit)]
+    old = [chunk_from_row(row) for row in before.rows]
+    new = [chunk_from_row(row) for row in after.rows]
+    pairs = match_chunks(old, new)
+    changed = sorted((pair for pair in pairs if pair.verdict is not None), key=chunk_order)
+    events = [chunk_event(mode, path, pair) for pair in changed]
+    if options.include_relations:
+        edges = [*changed_edges(pairs), *changed_file_imports(path, before.imports, after.imports, old, new)]
+        events += [relation_event(mode, path, edge) for edge in sorted(edges, key=lambda edge: edge.order)]
+    return events

@@ -64,7 +64,6 @@ class IndexDiff(DiffMembers):
         return bool(self.summary["totalEvents"])
 
     def __bool__(self) -> bool:
-        """Whether the two sides differ."""
         return self.has_changes
 
     def __len__(self) -> int:
@@ -125,7 +124,6 @@ class DiffRequest:
 
     @property
     def inputs(self) -> JsonObject:
-        """The canonical inputs."""
         return canonical_inputs(self.before, self.after, self.options)
 
     @property

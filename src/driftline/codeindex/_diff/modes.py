@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,36 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from driftline.codeindex._diff.chunks import (
-    MAX_CHANGED_FILES,
-    MAX_CHUNKS_PER_FILE,
-    ChangeKind,
-    FileChange,
-    FileEntry,
-    FileTable,
-    IndexEvent,
-    RecordCodec,
-    RecordStore,
-    Scan,
-    SideRows,
-    by_id,
-    changed_edges,
-    changed_file_imports,
-    changed_files,
-    chunk_event,
-    chunk_from_row,
-    chunk_order,
-    file_event,
-    file_imports,
-    file_limit_event,
-    file_table,
-    fill_members,
-    match_chunks,
-    mode_limit_event,
-    needed_members,
-    relation_event,
-    take_renames,
-)
+from driftline.codeindex._diff import chunks
+from driftline.codeindex._diff.chunks import FileChange, FileSide, FileTable, IndexEvent, Scan, SideRows
 from driftline.codeindex._diff.symbols import SymbolDiff
 from driftline.codeindex._read.artifacts import (
     CHUNK_META,
@@ -52,13 +24,17 @@ from driftline.codeindex._read.artifacts import (
     Form,
     Part,
     Pieces,
+    Probe,
+    Row,
+    all_rows,
+    every_row,
     find_artifact,
     read_pieces,
     require_artifact,
+    rows_between,
     same_artifacts,
 )
 from driftline.codeindex._read.resolve import V2, DiffOptions, IndexDir
-from driftline.codeindex._read.rows import Probe, Row, all_rows, every_row, rows_between
 from driftline.codeindex._storage import compact_json, parse_json, row_id
 from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key
 from driftline.errors import IndexRefError
@@ -69,16 +45,19 @@ SPILL_BYTES = 256 << 20  # of rows of both sides in memory before they are spill
 SPLIT_BYTES = 64 << 20
 
 BEFORE, AFTER = 0, 1
+_RowKey = tuple[bytes | None, str | None]  # the key of a path for a row that names its file, else its file id
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSide:
+class IndexSide(NamedTuple):
     """One side of one mode: its artifacts, found but not read."""
 
     file_meta: Artifact
     chunk_meta: Artifact
     chunk_meta_cold: Artifact | None
     file_relations: Artifact | None
+
+
+_Side = tuple[IndexSide, FileTable]
 
 
 @dataclass(slots=True)
@@ -104,13 +83,12 @@ class ModeDiff:
             yield from self.ready_events
             return
         for change in self.changes:
-            yield file_event(self.mode, change)
+            yield chunks.file_event(self.mode, change)
             yield from self.inside.get(change.path, ())
 
     def summary(self) -> JsonObject:
-        """The mode's member of `modesSummary`."""
         count = self.counts
-        reason = MAX_CHANGED_FILES if self.limit_event else MAX_CHUNKS_PER_FILE
+        reason = chunks.MAX_CHANGED_FILES if self.limit_event else chunks.MAX_CHUNKS_PER_FILE
         limited = count["limits.chunkDiffSkipped"] > 0
         is_v1 = self.renames_skipped is None  # semantic-v2 has renamed chunks too
         skipped = {} if is_v1 else {"renameSearchSkipped": self.renames_skipped}
@@ -132,7 +110,6 @@ def different_sides(before: IndexDir, after: IndexDir) -> tuple[IndexSide, Index
 
 
 def _open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
-    """Find the artifacts of an index; what a diff needs must be there."""
     needed = [require_artifact(index, name, pieces) for name in (FILE_META, CHUNK_META)]
     others = [find_artifact(index, name, pieces) for name in (CHUNK_META_COLD, FILE_RELATIONS)]
     return IndexSide(needed[0], needed[1], others[0], others[1])
@@ -146,13 +123,13 @@ def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions
         events = comparison.events()
         result = ModeDiff(mode, comparison.changes, ready_events=events, renames_skipped=comparison.renames_skipped)
         result.counts.update(event["kind"] for event in events)
-        result.limit_event = next((event for event in events if event.get("reason") == MAX_CHANGED_FILES), None)
+        result.limit_event = next((event for event in events if event.get("reason") == chunks.MAX_CHANGED_FILES), None)
         return result
     sides = different_sides(before, after)
     if sides is None:
         return ModeDiff(mode, fast_path=True)
-    old_files, new_files = (file_table(all_rows(side.file_meta)) for side in sides)
-    result = ModeDiff(mode, changed_files(old_files, new_files, detect_renames=options.detect_renames))
+    old_files, new_files = (chunks.file_table(all_rows(side.file_meta)) for side in sides)
+    result = ModeDiff(mode, chunks.changed_files(old_files, new_files, detect_renames=options.detect_renames))
     result.before_scan.skipped_rows, result.after_scan.skipped_rows = old_files.skipped_rows, new_files.skipped_rows
     result.counts.update(f"file.{change.kind}" for change in result.changes)
     note_file_counts(result, options)
@@ -165,23 +142,17 @@ def note_file_counts(result: ModeDiff, options: DiffOptions) -> None:
     """Decide by the number of modified files whether chunks are compared at all."""
     modified = result.counts["file.modified"]
     if modified > options.max_changed_files:
-        result.limit_event = mode_limit_event(result.mode, modified, options.max_changed_files)
+        result.limit_event = chunks.mode_limit_event(result.mode, modified, options.max_changed_files)
         result.counts["limits.chunkDiffSkipped"] += 1
 
 
-def _diff_chunks(
-    result: ModeDiff,
-    before: tuple[IndexSide, FileTable],
-    after: tuple[IndexSide, FileTable],
-    options: DiffOptions,
-    tracker: Tracker,
-) -> None:
+def _diff_chunks(result: ModeDiff, before: _Side, after: _Side, options: DiffOptions, tracker: Tracker) -> None:
     pairs = [(change.before.file, change.path) for change in result.changes if change.before and change.after]
     if not pairs:
         return
     total = sum(side.chunk_meta.size for side, _ in (before, after))
     with Workspace() as workspace:
-        old_store, new_store = (RecordStore(workspace, SPILL_BYTES // 2, RecordCodec()) for _ in "AB")
+        old_store, new_store = (chunks.RecordStore(workspace, SPILL_BYTES // 2, chunks.RecordCodec()) for _ in "AB")
         with tracker.phase("scan chunks", total=total):
             old_buckets = {old: number // FILES_PER_BUCKET for number, (old, _) in enumerate(pairs)}
             new_buckets = {new: number // FILES_PER_BUCKET for number, (_, new) in enumerate(pairs)}
@@ -208,41 +179,12 @@ def _diff_pairs(
         for old_path, path in pairs[start : start + FILES_PER_BUCKET]:
             before = FileSide(old_rows.pop(old_path, []), old.counts[old_path], old_imports.get(old_path, []))
             after = FileSide(new_rows.pop(path, []), new.counts[path], new_imports.get(path, []))
-            events = diff_file(result.mode, path, before, after, options)
+            events = chunks.diff_file(result.mode, path, before, after, options)
             result.counts.update(event["kind"] for event in events)
             if events and kept < options.max_events:
                 result.inside[path] = events
                 kept += len(events)
             tracker.advance()
-
-
-# One changed file: every scheduler, local or on a cluster, calls `diff_file` with the file's rows of both sides.
-
-
-@dataclass(frozen=True, slots=True)
-class FileSide:
-    """What one side holds of a file: its chunk rows, how many there are, and the imports of the file."""
-
-    rows: Sequence[Row] = ()
-    count: int = 0
-    imports: Iterable[str] = ()
-
-
-def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> list[IndexEvent]:
-    """The chunk, relation and limit events of one modified or renamed file, in order."""
-    limit = options.max_chunks_per_file
-    if before.count > limit or after.count > limit:
-        # Half of a file would mislead: its chunks and relations are skipped as a whole.
-        return [file_limit_event(mode, path, before.count, after.count, limit)]
-    old = [chunk_from_row(row) for row in before.rows]
-    new = [chunk_from_row(row) for row in after.rows]
-    pairs = match_chunks(old, new)
-    changed = sorted((pair for pair in pairs if pair.verdict is not None), key=chunk_order)
-    events = [chunk_event(mode, path, pair) for pair in changed]
-    if options.include_relations:
-        edges = [*changed_edges(pairs), *changed_file_imports(path, before.imports, after.imports, old, new)]
-        events += [relation_event(mode, path, edge) for edge in sorted(edges, key=lambda edge: edge.order)]
-    return events
 
 
 # Tasks of a cluster, as plain functions over plain records; paths are UTF-16 keys, whose byte order is that of events.
@@ -328,8 +270,8 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
     hashes = [[row["hash"] for row in found] for found in parsed.values()]
     if len(hashes[BEFORE]) == 1 and hashes[BEFORE][0] and hashes[BEFORE] == hashes[AFTER]:
         return None, {}  # as for most files
-    before, after = file_table(parsed[BEFORE]), file_table(parsed[AFTER])
-    changes = changed_files(before, after, detect_renames=False)
+    before, after = chunks.file_table(parsed[BEFORE]), chunks.file_table(parsed[AFTER])
+    changes = chunks.changed_files(before, after, detect_renames=False)
     ids = {side: {text for row in found if (text := row_id(row["id"]))} for side, found in parsed.items()}
     return (changes[0] if changes else None), ids
 
@@ -339,13 +281,12 @@ def pair_renames(changes: Iterable[FileChange]) -> list[FileChange]:
     listed = list(changes)
     removed = {change.path: change.before for change in listed if change.before is not None}
     added = {change.path: change.after for change in listed if change.after is not None}
-    renamed = take_renames(removed, added)
+    renamed = chunks.take_renames(removed, added)
     rest = [FileChange("removed", entry, None) for entry in removed.values()]
     return renamed + rest + [FileChange("added", None, entry) for entry in added.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedRows:
+class SelectedRows(NamedTuple):
     """The files of one side whose rows are selected, by path and by row number; None selects all."""
 
     paths: Collection[str] | None = None
@@ -357,25 +298,21 @@ class _ChunkChooser:
 
     def __init__(self, wanted: SelectedRows, limit: int) -> None:
         self.wanted, self.limit = wanted, limit
-        self.taken: Counter[tuple[bytes | None, str | None]] = Counter()
-        self.counted: Counter[tuple[bytes | None, str | None]] = Counter()
+        self.taken: Counter[_RowKey] = Counter()
+        self.counted: Counter[_RowKey] = Counter()
 
-    def choose(self, probe: Probe) -> tuple[bytes | None, str | None] | None:
-        """(path key, None) for a row that names its file, else (None, file id)."""
+    def choose(self, probe: Probe) -> _RowKey | None:
         file = probe.file
         if isinstance(file, str) and file:
             if self.wanted.paths is not None and file not in self.wanted.paths:
                 return None
-            return self._take((path_key(file), None))
-        key = (None, row_id(probe.fileId))
-        if key[1] is not None and (self.wanted.ids is None or key[1] in self.wanted.ids):
-            return self._take(key)
-        self.counted[key] += 1
-        return None
-
-    def _take(self, key: tuple[bytes | None, str | None]) -> tuple[bytes | None, str | None] | None:
-        self.taken[key] += 1
-        if self.taken[key] <= self.limit:
+            key: _RowKey = (path_key(file), None)
+            is_wanted = True
+        else:
+            key = (None, row_id(probe.fileId))
+            is_wanted = key[1] is not None and (self.wanted.ids is None or key[1] in self.wanted.ids)
+        self.taken[key] += is_wanted
+        if is_wanted and self.taken[key] <= self.limit:
             return key
         self.counted[key] += 1
         return None
@@ -385,22 +322,22 @@ def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Reco
     """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
     for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser.choose):
-        yield Record(split.side, key, file_id, row_id(row.get("id")), payload=needed_members(row))
+        yield Record(split.side, key, file_id, row_id(row.get("id")), payload=chunks.needed_members(row))
     for (key, file_id), count in chooser.counted.items():
         yield Record(split.side, key, file_id, count=count)
 
 
 def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
     """The wanted rows of `chunk_meta_cold`."""
-    for key, row in rows_between(split.part, split.start, split.end, by_id(wanted)):
-        yield Record(split.side, row_id=key, payload=needed_members(row))
+    for key, row in rows_between(split.part, split.start, split.end, chunks.by_id(wanted)):
+        yield Record(split.side, row_id=key, payload=chunks.needed_members(row))
 
 
 def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
     """The imports in wanted rows of `file_relations`."""
     chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
     for (key, _), row in rows_between(split.part, split.start, split.end, chooser.choose):
-        yield Record(split.side, key, payload=compact_json(file_imports(row)))
+        yield Record(split.side, key, payload=compact_json(chunks.file_imports(row)))
     skipped = sum(count for (key, _), count in chooser.counted.items() if key is None)
     if skipped:
         yield Record(split.side, count=skipped)
@@ -411,28 +348,23 @@ class PathRecords:
     """All records of one changed path."""
 
     change: FileChange
-    rows: dict[int, list[Row]]
-    counts: Counter[int]
-    imports: dict[int, list[str]]
-
-    @classmethod
-    def of(cls, change: FileChange) -> PathRecords:
-        """The change alone, without records."""
-        return cls(change, {BEFORE: [], AFTER: []}, Counter(), {BEFORE: [], AFTER: []})
+    rows: tuple[list[Row], list[Row]] = field(default_factory=lambda: ([], []))
+    counts: Counter[int] = field(default_factory=Counter)
+    imports: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     def add_chunk(self, side: int, count: int, payload: bytes | None, cold: bytes | None) -> None:
         """Add a chunk row, with its cold members, or a bare count."""
         self.counts[side] += count
         if payload is not None:
             row = parse_payload(payload)
-            fill_members(row, parse_payload(cold) if cold is not None else {})
+            chunks.fill_members(row, parse_payload(cold) if cold is not None else {})
             self.rows[side].append(row)
 
     def events(self, mode: str, options: DiffOptions) -> Iterator[IndexEvent]:
         """The file event and what happened inside of the file."""
-        yield file_event(mode, self.change)
+        yield chunks.file_event(mode, self.change)
         sides = [FileSide(self.rows[side], self.counts[side], self.imports[side]) for side in (BEFORE, AFTER)]
-        yield from diff_file(mode, self.change.path, sides[0], sides[1], options)
+        yield from chunks.diff_file(mode, self.change.path, sides[0], sides[1], options)
 
 
 def change_payload(change: FileChange) -> bytes:
@@ -441,10 +373,10 @@ def change_payload(change: FileChange) -> bytes:
     return compact_json({name: entry.to_dict() if entry else None for name, entry in sides.items()})
 
 
-def change_from_payload(kind: ChangeKind, payload: bytes) -> FileChange:
+def change_from_payload(kind: chunks.ChangeKind, payload: bytes) -> FileChange:
     """The file change in these bytes."""
     sides = parse_payload(payload)
-    before, after = (FileEntry.from_dict(sides[name]) if sides[name] else None for name in ("before", "after"))
+    before, after = (chunks.FileEntry.from_dict(sides[name]) if sides[name] else None for name in ("before", "after"))
     return FileChange(kind, before, after)
 
 

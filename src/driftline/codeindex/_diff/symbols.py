@@ -8,37 +8,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
-from driftline.codeindex._diff.chunks import (
-    FileChange,
-    FileEntry,
-    FileSelector,
-    FileTable,
-    IndexEvent,
-    changed_file_imports,
-    changed_files,
-    file_event,
-    file_imports,
-    file_limit_event,
-    file_table,
-    mode_limit_event,
-    relation_event,
-)
+from driftline.codeindex._diff import chunks
+from driftline.codeindex._diff.chunks import FileChange, FileEntry, FileTable, IndexEvent
 from driftline.codeindex._read.artifacts import (
     CHUNK_META,
     FILE_META,
     FILE_RELATIONS,
     Artifact,
+    Row,
+    all_rows,
     read_pieces,
     require_artifact,
     same_artifacts,
+    selected_rows,
 )
 from driftline.codeindex._read.resolve import DiffOptions, IndexDir
-from driftline.codeindex._read.rows import Row, all_rows, selected_rows
 from driftline.codeindex._storage import member
 from driftline.core import Tracker, utf16_sort_key
 from driftline.errors import IndexRefError
@@ -76,7 +65,6 @@ class Symbol:
 
     @property
     def calls(self) -> list[str]:
-        """The called names."""
         return [callee for _, callee in self.row.codeRelations.calls]
 
     @cached_property
@@ -89,7 +77,6 @@ class Symbol:
             raise _damaged() from None
 
     def side(self) -> dict[str, object]:
-        """One side of an event."""
         place = {name: getattr(self.row, name) for name in ("start", "end", "startLine", "endLine")}
         return {"file": self.file, "name": self.name, "signature": self.meta.signature, "range": place}
 
@@ -137,8 +124,7 @@ def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> li
 # Matching: by name in a file, then by content (index diffs §7.2).
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(NamedTuple):
     """A definition found under another name or in another file; a quiet one only moved with its container."""
 
     before: Symbol
@@ -218,7 +204,6 @@ class _Search:
         self.moved_to: dict[tuple[str, str], tuple[str, str]] = {}
 
     def run(self, kinds: Sequence[str]) -> None:
-        """One round: all candidates, the best first."""
         old = [symbol for symbol in self.removed if symbol.kind in kinds and id(symbol) not in self.taken]
         new = [symbol for symbol in self.added if symbol.kind in kinds and id(symbol) not in self.taken]
         candidates = [*_exact(old, new), *_similar(old, new)]
@@ -306,14 +291,13 @@ class SymbolDiff:
         self.by_file: dict[str, list[tuple[Any, IndexEvent]]] = defaultdict(list)
 
     def run(self, tracker: Tracker) -> None:
-        """Files, then the definitions of changed files."""
         if self._is_same():
             return
         self.files = (self._file_table(0), self._file_table(1))
-        self.changes = changed_files(*self.files, detect_renames=self.options.detect_renames)
+        self.changes = chunks.changed_files(*self.files, detect_renames=self.options.detect_renames)
         modified = sum(change.kind == "modified" for change in self.changes)
         if modified > self.options.max_changed_files:
-            self.limit_events.append(mode_limit_event(self.mode, modified, self.options.max_changed_files))
+            self.limit_events.append(chunks.mode_limit_event(self.mode, modified, self.options.max_changed_files))
             return
         with tracker.phase("compare definitions", unit="items"):
             read = [change for change in self.changes if not _same_content(change)]
@@ -324,9 +308,8 @@ class SymbolDiff:
             self._compare()
 
     def events(self) -> list[IndexEvent]:
-        """All events: limits of the mode, then file after file."""
         ordered = list(self.limit_events)
-        file_events = {change.path: file_event(self.mode, change) for change in self.changes}
+        file_events = {change.path: chunks.file_event(self.mode, change) for change in self.changes}
         for path in sorted({*file_events, *self.by_file}, key=utf16_sort_key):
             if path in file_events:
                 ordered.append(file_events[path])
@@ -347,7 +330,7 @@ class SymbolDiff:
     def _file_table(self, side: int) -> FileTable:
         built = self.built[side]
         if built is None:
-            return file_table(all_rows(self._artifact(side, FILE_META)))
+            return chunks.file_table(all_rows(self._artifact(side, FILE_META)))
         states = {row.file: row.skipped or ("unparsed" if row.parseError else None) for row in built.files}
         rows = (FileEntry(row.file, row.hash, row.size, row.ext or None, states[row.file]) for row in built.files)
         return FileTable({row.file: row for row in rows})
@@ -372,13 +355,12 @@ class SymbolDiff:
             new = self.symbols[1].get(change.after.file, []) if change.after else []
             limit = self.options.max_chunks_per_file
             if max(len(old), len(new)) > limit:
-                event = file_limit_event(self.mode, change.path, len(old), len(new), limit)
+                event = chunks.file_limit_event(self.mode, change.path, len(old), len(new), limit)
                 self.by_file[change.path].append(((3,), event))
                 continue
             _match_in_file(old, new, matching)
-        renamed = {
-            change.path: change.before.file for change in self.changes if change.kind == "renamed" and change.before
-        }
+        moved = [change for change in self.changes if change.kind == "renamed"]
+        renamed = {change.path: change.before.file for change in moved if change.before}
         if self.options.detect_renames:
             self._find_moves(matching, renamed)
         self._add_symbols(matching, {old: new for new, old in renamed.items()})
@@ -443,21 +425,20 @@ class SymbolDiff:
 
     def _add_imports(self) -> None:
         pairs = [(change.before.file, change.path) for change in self.changes if change.before and change.after]
-        changed = [
-            (old, new) for old, new in pairs if self.files[0].entries[old].hash != self.files[1].entries[new].hash
-        ]
+        old_files, new_files = (table.entries for table in self.files)
+        changed = [(old, new) for old, new in pairs if old_files[old].hash != new_files[new].hash]
         imports = [self._imports(side, [pair[side] for pair in changed]) for side in (0, 1)]
         for old, new in changed:
-            for edge in changed_file_imports(new, imports[0].get(old, []), imports[1].get(new, []), (), ()):
-                self.by_file[new].append(((2, edge.order), relation_event(self.mode, new, edge)))
+            for edge in chunks.changed_file_imports(new, imports[0].get(old, []), imports[1].get(new, []), (), ()):
+                self.by_file[new].append(((2, edge.order), chunks.relation_event(self.mode, new, edge)))
 
     def _imports(self, side: int, wanted: Sequence[str]) -> dict[str, list[str]]:
         built = self.built[side]
         if built is not None:
             return {path: built.imports_of(path) for path in wanted}
-        selector = FileSelector(frozenset(wanted), {})
-        rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector.choose) if wanted else ()
-        return {path: file_imports(row) for path, row in rows}
+        choose = chunks.FileSelector(frozenset(wanted), {}).choose
+        rows = selected_rows(self._artifact(side, FILE_RELATIONS), choose) if wanted else ()
+        return {path: chunks.file_imports(row) for path, row in rows}
 
 
 def _same_content(change: FileChange) -> bool:

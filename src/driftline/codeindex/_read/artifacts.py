@@ -1,22 +1,36 @@
-"""The artifacts of an index: where they are, in which form they are stored, and whether two are the same.
+"""The artifacts of an index: where they are, in which form they are stored, whether two are the same, and their rows.
 
 `pieces/manifest.json` lists them; what it does not list is found by its file name. A piece that is listed but is not
-there is an error: a leftover in another form must not take its place.
+there is an error: a leftover in another form must not take its place. Rows are read one shard at a time: each is first
+probed for its key alone, and only selected ones are parsed.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
+import msgspec
 import xxhash
 
 from driftline.codeindex._read.resolve import IndexDir, ResolvedRef
-from driftline.codeindex._storage import exists, explain, is_below, names_in, read_object, regular_size
-from driftline.core import JsonObject, canonical_json, sha1_hex
-from driftline.errors import IndexRefError
+from driftline.codeindex._storage import exists, explain, is_below, names_in, parse_json, read_object, regular_size
+from driftline.core import (
+    JsonObject,
+    Tracker,
+    canonical_json,
+    compression_of_bytes,
+    decompressed,
+    no_progress,
+    sha1_hex,
+)
+from driftline.errors import IndexRefError, InputError
 
 FILE_META = "file_meta"
 CHUNK_META = "chunk_meta"
@@ -41,8 +55,7 @@ _ALWAYS_HASHED_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _ListedFile:
+class _ListedFile(NamedTuple):
     """A file of an artifact, and what a meta file says about it."""
 
     path: str
@@ -50,8 +63,7 @@ class _ListedFile:
     rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One file of an artifact."""
 
     path: Path
@@ -61,8 +73,7 @@ class Part:
     listed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(NamedTuple):
     """An artifact as the files that make it up, in order."""
 
     name: str
@@ -70,7 +81,6 @@ class Artifact:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
         return sum(part.size for part in self.parts)
 
 
@@ -93,7 +103,6 @@ class Pieces:
         ]
 
     def piece_at(self, path: str) -> JsonObject:
-        """What is said about one file."""
         return self.by_path.get(path, {})
 
 
@@ -162,7 +171,6 @@ def _form_of(path: str) -> Form | None:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file is compressed, by its name."""
     return path.suffix in COMPRESSIONS
 
 
@@ -290,7 +298,6 @@ def fingerprints(resolved: ResolvedRef) -> dict[str, str]:
 
 
 def file_digest(path: Path, place: str) -> str:
-    """The digest of a file's content."""
     digest = xxhash.xxh3_128()
     try:
         with open(path, "rb", buffering=0) as file:
@@ -299,3 +306,162 @@ def file_digest(path: Path, place: str) -> str:
     except OSError as error:
         raise explain(error, place) from None
     return digest.hexdigest()
+
+
+# Rows of an artifact in any storage form.
+
+
+Row = JsonObject
+
+_BLOCK_BYTES = 1 << 20
+_MAGIC_BYTES = 4
+
+
+class Probe(msgspec.Struct, gc=False):
+    """The members of a row by which it is selected."""
+
+    id: object = None
+    file: object = None
+    fileId: object = None  # noqa: N815 - named as in the artifact
+
+
+# Returns the key of a wanted row, or None to leave the row unparsed.
+_Choose = Callable[[Probe], Any]
+
+
+def every_row(_probe: Probe) -> bool:
+    return True
+
+
+def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row]:
+    for _, row in selected_rows(artifact, every_row, tracker):
+        yield row
+
+
+def selected_rows(artifact: Artifact, choose: _Choose, tracker: Tracker | None = None) -> Iterator[_Found]:
+    """The wanted rows of an artifact with their keys, shard after shard."""
+    for part in artifact.parts:
+        yield from rows_between(part, 0, None, choose, tracker)
+
+
+def rows_between(
+    part: Part, start: int, end: int | None, choose: _Choose, tracker: Tracker | None = None
+) -> Iterator[_Found]:
+    """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
+    watch = tracker or no_progress()
+    with _opened(part) as stream:
+        if part.form == "lines":
+            yield from _from_lines(part, stream, choose, watch, start, end)
+            return
+        data = stream.read()
+        watch.advance(len(data))
+        if part.form == "array":
+            yield from _from_texts(_raw_items(data, part.place), choose, part.place, "element", 0)
+            return
+        columns, rows = _columns(parse_json(data, part.place), part.place)
+        probed = [columns.get(name) or [None] * rows for name in Probe.__struct_fields__]
+        for number in range(rows):
+            key = choose(Probe(*(column[number] for column in probed)))
+            if key is not None:
+                yield key, {name: column[number] for name, column in columns.items()}
+
+
+_Found = tuple[Any, Row]  # what the selector made of a row, and the row
+_Text = bytes | msgspec.Raw
+
+_probe = msgspec.json.Decoder(Probe).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _from_lines(
+    part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker, start: int, end: int | None
+) -> Iterator[_Found]:
+    place = part.place if start == 0 else f"{part.place} (from byte {start})"
+    number = 0
+    for block in _line_blocks(stream, start, end):
+        yield from _from_texts(block, choose, place, "line", number)
+        number += len(block)
+        tracker.advance(sum(map(len, block)))
+
+
+def _line_blocks(stream: BinaryIO, start: int, end: int | None) -> Iterator[list[bytes]]:
+    position = start
+    if start > 0:
+        # The line that crosses `start` belongs to the range before.
+        stream.seek(start - 1)
+        position += len(stream.readline()) - 1
+    while end is None or position < end:
+        left = _BLOCK_BYTES if end is None else min(_BLOCK_BYTES, end - position)
+        # `readlines` goes on until it has more bytes than the hint, and takes 0 for "no limit".
+        block = stream.readlines(left - 1) if left > 1 else [line for line in [stream.readline()] if line]
+        if not block:
+            return
+        yield block
+        position += sum(map(len, block))
+
+
+def _raw_items(data: bytes, place: str) -> Iterable[_Text]:
+    try:
+        return _decode_items(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        items = parse_json(data, place)
+        if not isinstance(items, list):
+            raise IndexRefError(f"{place} is not a JSON array") from None
+        return (json.dumps(item).encode() for item in items)
+
+
+def _from_texts(texts: Iterable[_Text], choose: _Choose, place: str, unit: str, before: int) -> Iterator[_Found]:
+    for number, text in enumerate(texts, before + 1):
+        try:
+            probe = _probe(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if not bytes(text).strip():
+                continue
+            row = _parse_row(text, f"{place} {unit} {number}")
+            probe = Probe(row.get("id"), row.get("file"), row.get("fileId"))
+        key = choose(probe)
+        if key is not None:
+            yield key, _parse_row(text, f"{place} {unit} {number}")
+
+
+def _columns(value: object, place: str) -> tuple[dict[str, list[Any]], int]:
+    """The columns of a columnar artifact, and how many rows they have; a column with a table holds positions in it."""
+    content: JsonObject = value if isinstance(value, dict) else {}
+    arrays, listed, tables, length = (content.get(name) for name in ("arrays", "columns", "tables", "length"))
+    if not isinstance(arrays, dict) or not all(isinstance(array, list) for array in arrays.values()):
+        raise IndexRefError(f"{place} is not a columnar artifact: its arrays are missing")
+    names = listed if isinstance(listed, list) else list(arrays)
+    found: dict[str, list[Any]] = {name: arrays[name] for name in names if name in arrays}
+    rows = length if isinstance(length, int) else max(map(len, found.values()), default=0)
+    if any(len(array) < rows for array in found.values()):
+        raise IndexRefError(f"{place} is cut short: an array has fewer than {rows} values")
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if isinstance(table, list) and name in found:
+            known = dict(enumerate(table))
+            found[name] = [known.get(item) if type(item) is int else item for item in found[name]]
+    return found, rows
+
+
+@contextmanager
+def _opened(part: Part) -> Iterator[BinaryIO]:
+    """A part's content, decompressed; errors name the part, never its absolute path."""
+    try:
+        with io.BufferedReader(io.FileIO(part.path), _BLOCK_BYTES) as raw:
+            start = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+            if not start and is_compressed(part.path):
+                raise IndexRefError(f"{part.place} is damaged or cut short: it is empty")
+            with decompressed(cast(BinaryIO, raw), compression_of_bytes(start), part.place) as stream:
+                yield stream
+    except OSError as error:
+        raise explain(error, part.place) from None
+    except InputError as error:
+        if isinstance(error, IndexRefError):
+            raise
+        raise IndexRefError(error.message) from None
+
+
+def _parse_row(text: _Text, place: str) -> Row:
+    row = parse_json(bytes(text), place)
+    if not isinstance(row, dict):
+        raise IndexRefError(f"{place} is not a JSON object")
+    return row

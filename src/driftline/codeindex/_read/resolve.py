@@ -116,7 +116,6 @@ class ResolvedRef:
 
     @property
     def identity_hash(self) -> str:
-        """SHA-1 of the identity's canonical JSON."""
         return sha1_hex(canonical_json(self.identity, integer_keys_first=True))
 
 
@@ -271,7 +270,6 @@ def _index_dir(ref: IndexRef, mode: str, target: _Target, cache: CacheRoot | Non
 
 
 def _build_state(target: _Target, *, required: bool) -> JsonObject:
-    """What `build_state.json` says about a build."""
     path, place = target.root / "build_state.json", f"{target.place}: build_state.json"
     state = read_object(path, place) if required or exists(path, place) else {}
     told = {
@@ -350,7 +348,6 @@ class DiffOptions:
         )
 
     def identity(self) -> JsonObject:
-        """The options that are part of a diff's identity; `max_events` only cuts the output."""
         return {
             "detectRenames": self.detect_renames,
             "includeRelations": self.include_relations,
@@ -399,7 +396,6 @@ def whole_number(value: object, name: str, *, minimum: int = 1) -> int:
 
 
 def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptions) -> JsonObject:
-    """The inputs object that identifies a diff; it holds no path."""
     return {
         "version": 1,
         "kind": options.kind,

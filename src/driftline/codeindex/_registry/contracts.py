@@ -9,6 +9,7 @@ Each shape is a record; msgspec checks values against it and tells its JSON Sche
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -33,26 +34,22 @@ Modes = Annotated[list[Mode], Meta(min_length=1)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
-def _closed(name: str, about: str, base: Any = Struct, /, may_have: JsonObject | None = None, **members: Any) -> Any:
+def _closed(
+    name: str,
+    about: str,
+    base: Any = Struct,
+    /,
+    may_have: JsonObject | None = None,
+    closed: bool = True,
+    **members: Any,
+) -> Any:
     """A record with these members and no others; `from_` stands for `from`."""
-    return _record(name, about, base, members, may_have or {}, is_closed=True)
+    more = [(member, kind | UnsetType, UNSET) for member, kind in (may_have or {}).items()]
+    settings: JsonObject = {"rename": lambda member: member.rstrip("_"), "forbid_unknown_fields": closed}
+    return msgspec.defstruct(name, [*members.items(), *more], bases=(base,), namespace={"__doc__": about}, **settings)
 
 
-def _open(name: str, about: str, /, may_have: JsonObject | None = None, **members: Any) -> Any:
-    """A record that may have members of later versions."""
-    return _record(name, about, Struct, members, may_have or {}, is_closed=False)
-
-
-def _record(name: str, about: str, base: Any, members: JsonObject, may_have: JsonObject, *, is_closed: bool) -> Any:
-    fields: list[Any] = [*members.items(), *((member, kind | UnsetType, UNSET) for member, kind in may_have.items())]
-    return msgspec.defstruct(
-        name,
-        fields,
-        bases=(base,),
-        namespace={"__doc__": about},
-        rename=lambda member: member.rstrip("_"),
-        forbid_unknown_fields=is_closed,
-    )
+_open = partial(_closed, closed=False)  # it may have members of later versions
 
 
 # The list of diffs.
@@ -210,14 +207,12 @@ CONTRACTS = tuple(_DOCUMENTS)
 
 
 def check(contract: str, value: object, place: str) -> None:
-    """Refuse a value that breaks its contract."""
     complaint = complaint_about(contract, value)
     if complaint is not None:
         raise IndexRefError(f"{place} is not what {contract} asks for: {complaint}")
 
 
 def complaint_about(contract: str, value: object) -> str | None:
-    """What is wrong with a value, or None."""
     try:
         msgspec.convert(value, _shape_of(contract, value), strict=True)
     except msgspec.ValidationError as error:
@@ -226,7 +221,6 @@ def complaint_about(contract: str, value: object) -> str | None:
 
 
 def event_contract(diff_kind: str) -> str:
-    """The contract of the events of a diff of this kind."""
     return "diff_event_v2" if diff_kind == "semantic-v2" else "diff_event"
 
 

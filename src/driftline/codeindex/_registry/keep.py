@@ -119,7 +119,6 @@ class Pruned:
     dry_run: bool = False
 
     def to_dict(self) -> JsonObject:
-        """The answer as plain data."""
         lists = {"removed": self.removed, "orphans": self.orphans, "builds": self.builds}
         return {**lists, "kept": self.kept, "dryRun": self.dry_run}
 
@@ -243,33 +242,23 @@ class IndexDiffJob:
         modes: Sequence[str] | str = (),
         persist: bool = True,
         persist_unsafe: bool = False,
-        allow_mismatch: bool = False,
         wait_ms: object = 10_000,
-        repo: str | None = None,
         kind: str | None = None,
         paths: Sequence[str] = (),
-        fetch_missing: bool = False,
-        **limits: Any,
+        **others: Any,
     ) -> IndexDiffJob:
         """A job from the values of a user's options."""
-        options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **limits)
+        own = ("allow_mismatch", "repo", "fetch_missing")
+        more = {name: others.pop(name) for name in own if name in others}
+        options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **others)
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
-        job = cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch, repo=repo)
-        return replace(job, paths=tuple(paths), fetch_missing=fetch_missing)
+        return cls(from_ref, to_ref, cache_root, options, keeping, paths=tuple(paths), **more)
 
     def prepare(self, tracker: Tracker | None = None) -> tuple[DiffRequest, CacheRoot | None]:
         """Find what the references mean; git revisions that have no build yet get one."""
-        request = prepare(
-            self.from_ref,
-            self.to_ref,
-            self.cache_root,
-            self.options,
-            repo=self.repo,
-            allow_mismatch=self.allow_mismatch,
-            fetch_missing=self.fetch_missing,
-            wait_ms=self.keeping.wait_ms,
-            tracker=tracker,
-        )
+        how: Any = {"allow_mismatch": self.allow_mismatch, "fetch_missing": self.fetch_missing}
+        how |= {"wait_ms": self.keeping.wait_ms, "tracker": tracker}
+        request = prepare(self.from_ref, self.to_ref, self.cache_root, self.options, repo=self.repo, **how)
         return request, request.cache
 
     def run(self) -> KeptDiff:

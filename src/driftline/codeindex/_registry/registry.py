@@ -13,30 +13,19 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
+from driftline.codeindex import _storage as storage
 from driftline.codeindex._diff.chunks import IndexEvent
 from driftline.codeindex._diff.diff import IndexDiff, timestamp
 from driftline.codeindex._read.artifacts import file_digest
 from driftline.codeindex._read.resolve import CANONICAL_KEYS, diff_id, stable_text
 from driftline.codeindex._registry.contracts import check, complaint_about, event_contract
-from driftline.codeindex._storage import (
-    CacheRoot,
-    event_line,
-    exists,
-    explain,
-    index_lock,
-    member,
-    names_in,
-    parse_json,
-    read_bytes,
-    read_object,
-    regular_size,
-)
+from driftline.codeindex._storage import CacheRoot, event_line, explain
 from driftline.core import JsonObject, atomic_write, sync_directory
 from driftline.errors import IndexRefError, InputError, StorageError
 
@@ -65,7 +54,7 @@ class StoredEvents:
         try:
             with open(self.path, "rb") as lines:
                 for number, line in enumerate(lines, 1):
-                    event = parse_json(line, f"{self.place} line {number}")
+                    event = storage.parse_json(line, f"{self.place} line {number}")
                     check(self.contract, event, f"{self.place} line {number}")
                     yield event
         except OSError as error:
@@ -80,17 +69,17 @@ class Registry:
 
     def locked(self, wait_ms: int = 0) -> AbstractContextManager[None]:
         """Hold the lock of the index."""
-        return index_lock(self.cache, wait_ms)
+        return storage.index_lock(self.cache, wait_ms)
 
     def manifest(self) -> JsonObject:
         """The list of diffs; made again from the directories where it is not there or cannot be read."""
         path = self.cache.inside(_MANIFEST, _MANIFEST)
-        if not exists(path, _MANIFEST):
+        if not storage.exists(path, _MANIFEST):
             return self._rebuilt()
         try:
-            content = read_object(path, _MANIFEST)
+            content = storage.read_object(path, _MANIFEST)
         except IndexRefError:
-            read_bytes(path, _MANIFEST)  # a list that may not be read is not a damaged list
+            storage.read_bytes(path, _MANIFEST)  # a list that may not be read is not a damaged list
             return self._rebuilt()
         if content.get("version", 1) != 1:
             raise IndexRefError(f"{_MANIFEST} has version {content['version']!r}: a newer driftline is needed")
@@ -101,7 +90,7 @@ class Registry:
         return content | {"diffs": {_id_of(key, entry): entry for key, entry in content["diffs"].items()}}
 
     def _rebuilt(self) -> JsonObject:
-        folders = [name for name in names_in(self.cache.inside("diffs", "diffs"), "diffs") if DIFF_ID.fullmatch(name)]
+        folders = filter(DIFF_ID.fullmatch, storage.names_in(self.cache.inside("diffs", "diffs"), "diffs"))
         entries = {name: entry for name in folders if (entry := self._entry_of_folder(name)) is not None}
         return {"version": 1, "updatedAt": timestamp(), "diffs": entries}
 
@@ -141,7 +130,7 @@ class Registry:
         summary = self._read(name, "summary", "diff_summary")
         place = f"diffs/{name}/events.jsonl"
         events = StoredEvents(self.cache.inside(place, place), place, event_contract(inputs["kind"]))
-        regular_size(events.path, place)
+        storage.regular_size(events.path, place)
         known = diff_id({member: inputs[member] for member in CANONICAL_KEYS})
         if known != name or summary["diffId"] != name or summary["createdAt"] != inputs["createdAt"]:
             raise IndexRefError(f"diffs/{name} holds another diff: compute it again")
@@ -160,7 +149,7 @@ class Registry:
         place = f"diffs/{diff_id}/inputs.json"
         path = self.cache.inside(place, place)
         try:
-            stored = read_object(path, place) if exists(path, place) else inputs
+            stored = storage.read_object(path, place) if storage.exists(path, place) else inputs
         except IndexRefError:
             stored = inputs  # damaged
         if stable_text({name: stored[name] for name in CANONICAL_KEYS if name in stored}) != stable_text(inputs):
@@ -213,7 +202,7 @@ class Registry:
 
     def _read(self, diff_id: str, name: str, contract: str) -> JsonObject:
         place = f"diffs/{diff_id}/{name}.json"
-        content = read_object(self.cache.inside(place, place), place)
+        content = storage.read_object(self.cache.inside(place, place), place)
         check(contract, content, place)
         return content
 
@@ -222,31 +211,25 @@ class Registry:
 
     def _stream(self, place: str, blocks: Iterable[bytes]) -> None:
         path = self.cache.inside(place, place)
-        with _naming(path, place), atomic_write(path) as out:
-            for block in blocks:
-                out.write(block)
+        try:
+            with atomic_write(path) as out:
+                out.writelines(blocks)
+        except (StorageError, InputError) as error:
+            # The location in the cache replaces the absolute path in errors of the file layer.
+            raise StorageError(error.message.replace(str(path), place), code=error.code) from None
+        except OSError as error:
+            raise explain(error, place) from None
 
 
 def manifest_entry(result: IndexDiff) -> JsonObject:
     """The entry of a diff in the list; `id` keeps it there when another tool writes the list."""
-    summary = result.summary
-    modes = summary["modesSummary"].values()
-    return {
-        "diffId": result.diff_id,
-        "id": result.diff_id,
-        "createdAt": summary["createdAt"],
-        "modes": summary["modes"],
-        "from": summary["from"]["ref"],
-        "to": summary["to"]["ref"],
-        "summary": {
-            "filesChanged": sum(sum(mode["files"].values()) for mode in modes),
-            "chunksChanged": sum(sum(mode["chunks"].values()) for mode in modes),
-        },
-    }
+    summary, counts = result.summary, result.counts
+    entry = {"diffId": result.diff_id, "id": result.diff_id, "createdAt": summary["createdAt"]}
+    sides = {"modes": summary["modes"], "from": summary["from"]["ref"], "to": summary["to"]["ref"]}
+    return {**entry, **sides, "summary": {"filesChanged": counts["files"], "chunksChanged": counts["chunks"]}}
 
 
 def _content_digest(summary: JsonObject) -> str:
-    """The digest of a summary, whatever the white space around it."""
     return xxhash.xxh3_128_hexdigest(stable_text(summary).encode())
 
 
@@ -267,20 +250,9 @@ def _foreign_entry(key: str, entry: JsonObject) -> JsonObject:
     listed = [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
     known = {"diffId": key, "createdAt": str(entry.get("createdAt") or ""), "modes": listed}
     for side in ("from", "to"):
-        ref = member(entry.get(side), "ref") if isinstance(entry.get(side), dict) else entry.get(side)
+        ref = storage.member(entry.get(side), "ref") if isinstance(entry.get(side), dict) else entry.get(side)
         known[side] = ref if isinstance(ref, str) else ""
     return {**known, "summary": None, "foreign": True}
-
-
-@contextmanager
-def _naming(path: Path, place: str) -> Iterator[None]:
-    """Replace the absolute path in errors of the file layer by the location in the cache."""
-    try:
-        yield
-    except (StorageError, InputError) as error:
-        raise StorageError(error.message.replace(str(path), place), code=error.code) from None
-    except OSError as error:
-        raise explain(error, place) from None
 
 
 class LeakCheck:
