@@ -308,16 +308,6 @@ def _traits(table: StoredTable) -> dict[str, str]:
     return traits | {f"generated column {name}": " ".join(made) for name, made in table.generators.items()}
 
 
-def table_from_sql(text: str) -> Table:
-    """The table that one `CREATE TABLE` statement makes, read by SQLite in memory."""
-    tables = tables_from_sql(text)
-    if len(tables) != 1:
-        raise refused("invalid_schema", f"one CREATE TABLE statement is wanted, {len(tables)} were found")
-    if tables[0].primary_key == (ROWID,):
-        raise refused("no_primary_key", f"table {tables[0].name} has no primary key")
-    return tables[0]
-
-
 def tables_from_sql(text: str) -> list[Table]:
     """The tables that `CREATE TABLE` statements make; no other statement is run."""
     return tables_from_database(database_from_sql(text))
@@ -333,14 +323,6 @@ def database_from_sql(text: str) -> apsw.Connection:
         raise refused("invalid_schema", f"the schema is not made of CREATE TABLE statements: {error}") from error
     connection.authorizer = None
     return connection
-
-
-def table_from_database(database: Database, name: str) -> Table:
-    """A table of a database, with its declared types, key and generated columns."""
-    for table in tables_from_database(database):
-        if folded(table.name) == folded(name):
-            return table
-    raise refused("unknown_table", f'the database has no table "{name}"')
 
 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:

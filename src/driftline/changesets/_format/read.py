@@ -61,7 +61,11 @@ class Header(NamedTuple):
     end: int
 
 
-def read_header(data: bytes, offset: int) -> Header:
+def read_next_header(data: bytes, offset: int, previous: Header | None) -> Header:
+    """The header that must stand at `offset`, of the same format as the one before."""
+    if data[offset] not in MARKERS:
+        what = "a change before any table header" if data[offset] in KIND_NAMES else "not a changeset or patchset"
+        raise CorruptChangesetError(what, offset=offset)
     columns, place = decode_varint(data, offset + 1)
     if not 0 < columns <= MAX_COLUMNS:
         raise CorruptChangesetError(f"a table of {columns} columns", offset=offset + 1)
@@ -69,19 +73,10 @@ def read_header(data: bytes, offset: int) -> Header:
     name_end = data.find(0, place + columns)
     if len(flags) < columns or name_end < 0:
         raise TruncatedChangesetError("the data ends inside a table header", offset=len(data))
+    if previous is not None and previous.marker != data[offset]:
+        raise CorruptChangesetError("changeset and patchset sections in one file", offset=offset)
     name = decode_text(data[place + columns : name_end])
     return Header(data[offset], Table.from_header(name, tuple(flags)), name_end + 1)
-
-
-def read_next_header(data: bytes, offset: int, previous: Header | None) -> Header:
-    """The header that must stand at `offset`, of the same format as the one before."""
-    if data[offset] not in MARKERS:
-        what = "a change before any table header" if data[offset] in KIND_NAMES else "not a changeset or patchset"
-        raise CorruptChangesetError(what, offset=offset)
-    header = read_header(data, offset)
-    if previous is not None and previous.marker != header.marker:
-        raise CorruptChangesetError("changeset and patchset sections in one file", offset=offset)
-    return header
 
 
 Walker = Callable[[bytes, int, Header], tuple[T, int]]

@@ -384,16 +384,24 @@ class Table:
     @classmethod
     def from_sql(cls, text: str) -> Table:
         """The table that a `CREATE TABLE` statement makes."""
-        from driftline.changesets._format.database import table_from_sql
+        from driftline.changesets._format.database import ROWID, tables_from_sql
 
-        return table_from_sql(text)
+        tables = tables_from_sql(text)
+        if len(tables) != 1:
+            raise refused("invalid_schema", f"one CREATE TABLE statement is wanted, {len(tables)} were found")
+        if tables[0].primary_key == (ROWID,):
+            raise refused("no_primary_key", f"table {tables[0].name} has no primary key")
+        return tables[0]
 
     @classmethod
     def from_database(cls, database: Database, name: str) -> Table:
         """A table of a database file or of an open apsw connection."""
-        from driftline.changesets._format.database import table_from_database
+        from driftline.changesets._format.database import tables_from_database
 
-        return table_from_database(database, name)
+        for table in tables_from_database(database):
+            if folded(table.name) == folded(name):
+                return table
+        raise refused("unknown_table", f'the database has no table "{name}"')
 
     @classmethod
     def from_header(cls, name: str, key_flags: Sequence[int]) -> Table:

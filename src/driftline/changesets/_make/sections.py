@@ -332,15 +332,10 @@ class ChangegroupOnDisk:
 
     def _section(self, header: Header) -> tuple[str, _Section]:
         name = folded(header.table.name)
-        section = self._sections.get(name)
-        if section is None:
-            section = _Section(header)
-            if any(other.header.marker != header.marker for other in self._sections.values()):
-                raise mixed_formats()
-            self._sections[name] = section
-        elif section.header.marker != header.marker:
+        if any(other.header.marker != header.marker for other in self._sections.values()):
             raise mixed_formats()
-        elif section.header.table.key_flags != header.table.key_flags:
+        section = self._sections.setdefault(name, _Section(header))
+        if section.header.table.key_flags != header.table.key_flags:
             raise other_shape(header.table)
         return name, section
 
