@@ -600,12 +600,6 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
             return NotImplemented
         from driftline.changesets._format.streams import iterate, merged
 
-        self._check_same_row(other)
-        header = self.table.header(PATCHSET_MARKER if self.patchset else CHANGESET_MARKER)
-        record = merged(header, self.encode(), other.encode())
-        return None if record is None else next(iterate(header + record, [self.table]))
-
-    def _check_same_row(self, other: Operation) -> None:
         same_table = folded(self.table.name) == folded(other.table.name)
         if not same_table or self.table.key_flags != other.table.key_flags or self.patchset != other.patchset:
             raise refused(
@@ -618,6 +612,9 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
                 "different_rows",
                 f"table {self.table.name}: operations on the rows {self.key} and {other.key} have no sum",
             )
+        header = self.table.header(PATCHSET_MARKER if self.patchset else CHANGESET_MARKER)
+        record = merged(header, self.encode(), other.encode())
+        return None if record is None else next(iterate(header + record, [self.table]))
 
     def encode(self, *, patchset: bool | None = None) -> bytes:
         """The record of this operation, in its own format by default."""

@@ -394,7 +394,7 @@ class _Comparison:
         table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
         with ExitStack() as stack:
             marker = PATCHSET_MARKER if self.settings.patchset else CHANGESET_MARKER
-            feed = _Feed(table, marker, stack, may_have_null_keys=pair.may_have_null_keys)
+            feed = _Feed(table, marker, stack, pair.may_have_null_keys)
             counts = {
                 "insert": feed.add(zip(repeat(None), pair.only_in(NEW))),
                 "delete": feed.add(zip(pair.only_in(OLD), repeat(None))),
@@ -404,6 +404,7 @@ class _Comparison:
         return counts
 
 
+@dataclass
 class _Feed:
     """Gives events to a writer of sections, without those that have NULL in their key.
 
@@ -411,48 +412,47 @@ class _Feed:
     is for the others.
     """
 
-    def __init__(self, table: Table, marker: int, stack: ExitStack, *, may_have_null_keys: bool) -> None:
-        self._table = table
-        self._marker = marker
-        self._stack = stack
-        self._few: list[_Event] = []
-        self._spool: Spool | None = None
-        self._may_have_null_keys = may_have_null_keys
-        self._ends_with_null_key = False
+    table: Table
+    marker: int
+    stack: ExitStack
+    may_have_null_keys: bool
+    few: list[_Event] = field(default_factory=list)
+    spool: Spool | None = None
+    ends_with_null_key: bool = False
 
     def add(self, events: Iterable[_Event]) -> int:
         """Take the events in; how many there are."""
         count = 0
         rest = iter(events)
         while chunk := list(islice(rest, _CHUNK_ROWS)):
-            if self._may_have_null_keys:
+            if self.may_have_null_keys:
                 chunk = self._with_whole_keys(chunk)
             count += len(chunk)
-            if self._spool is None and len(self._few) + len(chunk) <= _FEW_ROWS:
-                self._few += chunk
+            if self.spool is None and len(self.few) + len(chunk) <= _FEW_ROWS:
+                self.few += chunk
             else:
-                self._encode([*self._few, *chunk])
-                self._few = []
+                self._encode([*self.few, *chunk])
+                self.few = []
         return count
 
     def write_to(self, out: IO[bytes]) -> None:
         """Write the section, if there is any; for SQLite's own diff an update is one event (changesets §5.2)."""
-        if self._spool is not None:
-            self._spool.write_to(out, event_after_last_key=self._ends_with_null_key, keys_are_unique=True)
-        elif self._few:
-            operations = [self._operation(*event) for event in self._few]
+        if self.spool is not None:
+            self.spool.write_to(out, event_after_last_key=self.ends_with_null_key, keys_are_unique=True)
+        elif self.few:
+            operations = [self._operation(*event) for event in self.few]
             hashes = [hash_fields(map(encode_value, operation.key)) for operation in operations]
-            out.write(self._table.header(self._marker))
-            for place in session_places(hashes, event_after_last_key=self._ends_with_null_key):
-                out.write(operations[place].encode(patchset=self._marker == PATCHSET_MARKER))
+            out.write(self.table.header(self.marker))
+            for place in session_places(hashes, event_after_last_key=self.ends_with_null_key):
+                out.write(operations[place].encode(patchset=self.marker == PATCHSET_MARKER))
 
     def _operation(self, before: Row | None, after: Row | None) -> Operation:
         if before is None or after is None:
-            return Operation(self._table, "insert" if before is None else "delete", before, after)
+            return Operation(self.table, "insert" if before is None else "delete", before, after)
         new = tuple(map(if_changed, before, after))
-        flags = self._table.key_flags
+        flags = self.table.key_flags
         old = tuple(b if flag or n is not UNDEFINED else n for b, n, flag in zip(before, new, flags, strict=True))
-        return Operation(self._table, "update", old, new)
+        return Operation(self.table, "update", old, new)
 
     def _encode(self, chunk: list[_Event]) -> None:
         from driftline.changesets._format.session import EventLog
@@ -460,17 +460,17 @@ class _Feed:
 
         if not chunk:
             return
-        if self._spool is None:
-            self._spool = self._stack.enter_context(Spool.opened(self._table, self._marker))
-        log = EventLog(self._table)
+        if self.spool is None:
+            self.spool = self.stack.enter_context(Spool.opened(self.table, self.marker))
+        log = EventLog(self.table)
         log.extend(chunk)
-        self._spool.add(log.collected())
+        self.spool.add(log.collected())
 
     def _with_whole_keys(self, chunk: list[_Event]) -> list[_Event]:
         """Rows without a whole key are no changes, but SQLite's hash table sees them pass."""
         rows: list[Any] = [before if after is None else after for before, after in chunk]
-        indexes = self._table.key_indexes
-        self._ends_with_null_key = any(rows[-1][index] is None for index in indexes)
+        indexes = self.table.key_indexes
+        self.ends_with_null_key = any(rows[-1][index] is None for index in indexes)
         if not any(None in map(itemgetter(index), rows) for index in indexes):
             return chunk
         pairs = zip(chunk, rows, strict=True)
