@@ -17,19 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from driftline.core import (
-    SCHEMES,
-    Location,
-    ObjectVersion,
-    StrPath,
-    atomic_write,
-    changed,
-    io_errors,
-    is_url,
-    list_objects,
-    located,
-    stat_object,
-)
+from driftline import core
+from driftline.core import Location, ObjectVersion, StrPath, atomic_write, io_errors, is_url
 from driftline.errors import InputError
 
 _TABLE_MARK = "::"
@@ -41,7 +30,7 @@ _SERVED = (
     "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
     "postgresql://…::TABLE, FILE.db::TABLE, FILE.duckdb::TABLE or BOOK.xlsx::SHEET"
 )
-_KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
+_KNOWN_SCHEMES = (*core.SCHEMES, "file", "postgresql")
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
 _QUERY = re.compile(r"(.+?)::\s*((?:select|with)\s.*)", re.IGNORECASE | re.DOTALL)
 _GLOB_LETTERS = "*?["
@@ -165,7 +154,7 @@ class StoredFile(InputFile):
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
-        found = stat_object(url)
+        found = core.stat_object(url)
         return cls(url, url, found.size, 0, found.etag)
 
     @property
@@ -180,8 +169,8 @@ class StoredFile(InputFile):
         return self.open()
 
     def check_unchanged(self) -> None:
-        if stat_object(self.path).etag != self.etag:
-            raise changed(self.path)
+        if core.stat_object(self.path).etag != self.etag:
+            raise core.changed(self.path)
 
     def with_absolute_path(self) -> StoredFile:
         """A URL is the same everywhere."""
@@ -200,14 +189,14 @@ def noted_file(path: str) -> InputFile:
 def list_urls(url: str) -> list[str]:
     """The objects of a folder (`/` at the end), of a glob, or the one object, in the order of their names."""
     if url.endswith("/"):
-        return list_objects(url)
-    pattern = located(url)[1]
+        return core.list_objects(url)
+    pattern = core.located(url)[1]
     if not any(letter in pattern for letter in _GLOB_LETTERS):
         return [url]
     fixed = pattern[: min(pattern.find(letter) for letter in _GLOB_LETTERS if letter in pattern)].rpartition("/")[0]
     root = url[: len(url) - len(pattern)]
     depth = pattern.count("/")
-    keys = [found[len(root) :] for found in list_objects(f"{root}{fixed}/" if fixed else root)]
+    keys = [found[len(root) :] for found in core.list_objects(f"{root}{fixed}/" if fixed else root)]
     if pattern in keys:  # a name may contain the letters of a glob, as in local paths
         return [url]
     return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))

@@ -12,23 +12,8 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
-from driftline.core import (
-    COMPRESSION_BYTES,
-    MANIFEST,
-    Location,
-    StrPath,
-    Workspace,
-    atomic_write,
-    compression_of_bytes,
-    decompressed,
-    io_errors,
-    is_url,
-    location,
-    read_manifest,
-    size_of,
-    sizes_below,
-    text_into,
-)
+from driftline import core
+from driftline.core import Location, StrPath, Workspace, atomic_write, io_errors, is_url
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix, list_urls, noted_file, parse_address
 from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
@@ -92,15 +77,15 @@ def input_size(given: Any) -> int | None:
     decided = format_of_address(address)
     if decided is not None:
         if address.table is not None and not address.kind:
-            return size_of(address.path)
+            return core.size_of(address.path)
         with Workspace() as workspace:
             return _opened(decided, address, Opening((), ReadOptions(), workspace)).size
     found = _expand(address.path)
     if is_url(address.path) and found != [address.path]:
         folder = re.split(r"[*?\[]", address.path)[0].rpartition("/")[0]
-        sizes = sizes_below(f"{folder}/")
+        sizes = core.sizes_below(f"{folder}/")
         return sum(sizes.get(url, 0) for url in found)  # an object that is gone by now is missed when it is opened
-    return sum(map(size_of, found))
+    return sum(map(core.size_of, found))
 
 
 def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]:
@@ -136,9 +121,9 @@ def _expand(name: str) -> list[str]:
 
 def _listed_parts(name: str) -> list[str] | None:
     """The parts in a folder's manifest, in its order; None where there is no manifest."""
-    if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, MANIFEST))):
+    if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, core.MANIFEST))):
         return None
-    parts = read_manifest(location(name))
+    parts = core.read_manifest(core.location(name))
     return None if parts is None else [f"{name.rstrip('/')}/{part.name}" for part in parts]
 
 
@@ -202,13 +187,13 @@ def _unzipped(file: InputFile, workspace: Workspace) -> InputFile:
 
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
-    """The file itself, or a decompressed copy."""
+    """The file itself, or a core.decompressed copy."""
     with io_errors(file.name), file.open() as stream:
-        compression = compression_of_bytes(stream.read(COMPRESSION_BYTES))
+        compression = core.compression_of_bytes(stream.read(core.COMPRESSION_BYTES))
         if compression == "plain":
             return file
         stream.seek(0)
-        return _spool(decompressed(stream, compression, file.name), file.name, workspace)
+        return _spool(core.decompressed(stream, compression, file.name), file.name, workspace)
 
 
 def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
@@ -219,8 +204,8 @@ def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
 
 
 def _spool_packed(raw: BinaryIO, name: str, workspace: Workspace) -> InputFile:
-    start = cast(Any, raw).peek(COMPRESSION_BYTES)[:COMPRESSION_BYTES] if hasattr(raw, "peek") else b""
-    return _spool(decompressed(raw, compression_of_bytes(start), name), name, workspace)
+    start = cast(Any, raw).peek(core.COMPRESSION_BYTES)[: core.COMPRESSION_BYTES] if hasattr(raw, "peek") else b""
+    return _spool(core.decompressed(raw, core.compression_of_bytes(start), name), name, workspace)
 
 
 def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
@@ -284,6 +269,6 @@ def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Loca
     # Without an option the suffix decides the delimiter, so the empty file has the same one.
     delimiter = options.delimiter_of(given)
     target = folder / ("nothing.tsv" if options.delimiter is None and delimiter == "\t" else "nothing.csv")
-    with text_into(target, options.encoding) as out:
+    with core.text_into(target, options.encoding) as out:
         csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(header)
     return target

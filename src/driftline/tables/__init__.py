@@ -2,23 +2,16 @@
 
 `_reference` is the diff in plain Python: the reference implementation of the tests, and the fastest one for small
 files. Larger files go through kernels (`_kernels`, listed for schedulers in `kernels`), which are pure, picklable and
-without state, so that any scheduler may run them on any machine in any order:
+without state, so that any scheduler may run them on any machine in any order. `_vectorized` runs them on one machine:
 
-1. Plan: `Source.lay_out` cuts each file into splits at record boundaries; `resolve_columns` matches the headers;
-   `DiffPlan` carries options, columns, hash seeds and the number of buckets to every step.
-2. `hash_split`, for every split of both sides: parse, hash each row to 40 bytes, cut into buckets by key hash. Rows of
-   text may be hashed by the text of their records (`hashed_text`); `encode_range` then drops pairs with equal cells.
-   `sound=False` means that only the strict parser may decide about this file: rewrite it with `Source.normalized`
-   (which raises the exact error, A before B) and start again. Problems have row numbers inside the split; the row
-   counts of the splits before it give the numbers in the file.
-3. `match_bucket`, for every bucket: counts, positions (split, row) of the rows that events need, duplicate keys. All
-   problems together go to `raise_first_error`, which picks one in the specified order. After a `HashCollision` the diff
-   starts again with `new_seeds()`. A positional diff has no key: its hashes are cut into blocks of rows instead.
+1. Plan: `Source.lay_out` cuts files into splits at record boundaries, `resolve_columns` matches headers; `DiffPlan`.
+2. `hash_split`, for every split: each row as 40 bytes, cut into buckets by key hash. Rows of text may be hashed by the
+   text of their records (`hashed_text`). `sound=False`: only the strict parser may decide about a file, so rewrite it
+   with `Source.normalized` (which raises the exact error, A before B) and start again.
+3. `match_bucket`, for every bucket: counts, positions of the rows that events need, duplicate keys. All problems
+   together go to `raise_first_error`. After a `HashCollision` the diff starts again with `new_seeds()`.
 4. `fetch_rows`, for every split with selected rows: those rows as a chunk sorted in output order.
-5. `range_bounds` and `cut_chunks` cut the chunks into ranges of the output; `encode_cut` gives the event lines of one
-   range. The output is the schema line, the ranges in order, and the stats line.
-
-`_vectorized` runs these steps on one machine.
+5. `range_bounds` and `cut_chunks` cut the chunks into ranges of the output; `encode_cut` gives the event lines of one.
 """
 
 from __future__ import annotations

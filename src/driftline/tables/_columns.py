@@ -119,12 +119,10 @@ class Sides(NamedTuple):
         if self.typed_a != self.typed_b:
             kind = kinds[0] if self.typed_a else kinds[1]
             return KINDS["number" if kind in _NUMBERS else kind if kind in KINDS else "text"], (None, None)
-        if not all(kind in _NUMBERS for kind in kinds) or kinds == ["integer", "integer"]:
+        alike = self.declared and (kinds[0] == kinds[1] or set(kinds) == {"single", "float"})
+        if alike or not all(kind in _NUMBERS for kind in kinds) or kinds == ["integer", "integer"]:
             return None, (None, None)
-        if self.declared and (kinds[0] == kinds[1] or set(kinds) == {"single", "float"}):
-            return None, (None, None)
-        own = [_OWN_NUMBERS.get((kind, other)) for kind, other in (kinds, kinds[::-1])]
-        return KINDS["number"], (own[0], own[1])
+        return KINDS["number"], (_OWN_NUMBERS.get((kinds[0], kinds[1])), _OWN_NUMBERS.get((kinds[1], kinds[0])))
 
     def times(self, a: str, b: str) -> Kind | None:
         """The kind of two columns of dates or of times."""

@@ -11,17 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driftline.core import (
-    EngineChoice,
-    PartWriter,
-    StrPath,
-    Tracker,
-    Workspace,
-    check_engine,
-    choose_engine as choose_by_size,
-    load_function,
-    no_progress,
-)
+from driftline import core
+from driftline.core import EngineChoice, PartWriter, StrPath, Tracker, Workspace, no_progress
 from driftline.errors import OptionError, TableError
 from driftline.sources import Source, check_inputs, input_size, known_size, open_source
 from driftline.tables import _events
@@ -80,8 +71,8 @@ Engine = Callable[[TableDiffJob, Write], Stats]
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        check_engine(name, None)
-    engine: Engine = load_function(ENGINES[name])
+        core.check_engine(name, None)
+    engine: Engine = core.load_function(ENGINES[name])
     return engine
 
 
@@ -89,7 +80,7 @@ def choose_engine(wanted: str, job: TableDiffJob) -> EngineChoice:
     """The engine to use and the reason as text."""
     if wanted == "vectorized":  # for tests
         return EngineChoice(wanted, "as asked")
-    return choose_by_size("tables", wanted, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
+    return core.choose_engine("tables", wanted, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
 
 
 # The local engine.
@@ -274,22 +265,18 @@ def default_limit() -> int:
 
 def check_folder(output: str, format_name: str, limit: int | None) -> None:
     """Raise for options that a folder or a table does not allow."""
-    from driftline.core import output_place
-
     if format_name not in ("jsonl", "parquet", "delta"):
         words = f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end"
         raise OptionError(words, code="invalid_option_combination")
     if limit is not None:
         words = "--limit makes a list for people: write it to a file or a pipe"
         raise OptionError(words, code="invalid_option_combination")
-    output_place(output)
+    core.output_place(output)
 
 
 def diff_to_folder(run: Engine, job: TableDiffJob, output: str) -> Stats:
     """Write the events as parts, which become the folder's content at the end, and are removed after an error."""
-    from driftline.core import output_place
-
-    parts = PartWriter(output_place(output))
+    parts = PartWriter(core.output_place(output))
     try:
         stats = run(replace(job, parts=parts), parts.write)
         parts.commit()
@@ -304,10 +291,9 @@ def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str)
     import tempfile
     from pathlib import Path
 
-    from driftline.core import output_place
     from driftline.sinks import known_version, write_table
 
-    target = output_place(output)
+    target = core.output_place(output)
     known = known_version(target, format_name)
     if isinstance(target, Path):
         target.mkdir(parents=True, exist_ok=True)

@@ -21,16 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
-from driftline.sources import (
-    CsvSource,
-    InputFile,
-    ReadOptions,
-    Source,
-    input_size,
-    is_in_memory,
-    is_stream,
-    open_source,
-)
+from driftline.sources import CsvSource, ReadOptions, Source, input_size, is_in_memory, is_stream, open_source
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, find_engine, open_sides
 from driftline.tables._events import Stats
@@ -224,9 +215,8 @@ def _columns(compared: Comparison) -> Iterator[str]:
 
 def _named(column: Column) -> str:
     rule = column.rule
-    words = [step.name for step in rule.steps]
-    words += [rule.kind.name] if rule.kind else []
-    words += ["tolerance"] if rule.tolerance else []
+    kind, tolerance = [rule.kind.name] if rule.kind else [], ["tolerance"] if rule.tolerance else []
+    words = [*(step.name for step in rule.steps), *kind, *tolerance]
     name = column.a if column.a == column.b else f"{column.a} → {column.b}"
     return f"{name} ({', '.join(words)})" if words else name
 
@@ -265,21 +255,16 @@ def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
     return f"{words}; --skip-blank-lines leaves blank lines out" if blank else words
 
 
+_QUOTES = 'inside a quoted cell a quote is written twice (""), and the last one ends the cell'
+_RAGGED = "--ragged pad fills short rows, --ragged skip leaves rows of another width out"
+_NAMES = "--duplicate-columns rename tells them apart, --no-header takes files without a header line"
+_TWICE = "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns"
 _HINTS = {  # by the code of an error: the option that is not set yet, and what it does
-    "csv_parse_error": (
-        "",
-        'no option takes it: inside a quoted cell a quote is written twice (""), and the last one ends the cell',
-    ),
-    "row_width_mismatch": ("ragged", "--ragged pad fills short rows, --ragged skip leaves rows of another width out"),
-    "duplicate_column_name": (
-        "duplicate_columns",
-        "--duplicate-columns rename tells them apart, --no-header takes files without a header line",
-    ),
+    "csv_parse_error": ("", f"no option takes it: {_QUOTES}"),
+    "row_width_mismatch": ("ragged", _RAGGED),
+    "duplicate_column_name": ("duplicate_columns", _NAMES),
     "missing_key_value": ("empty_key", "--empty-key allow takes rows without a key"),
-    "duplicate_key": (
-        "duplicates",
-        "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns",
-    ),
+    "duplicate_key": ("duplicates", _TWICE),
 }
 
 
@@ -415,7 +400,7 @@ def _layout(
     found: dict[str, Any] = {}
     encoding = options.get(f"encoding_{side}", options.get("encoding"))
     if encoding is None:
-        encoding = _encoding(source.files[0])
+        encoding = _encoding(source)
         found.update({} if encoding == "utf-8" else {"encoding": encoding})
     with source.files[0].open() as stream:
         text = codecs.getincrementaldecoder(encoding)("replace").decode(stream.read(_SAMPLE_BYTES)).lstrip("\ufeff")
@@ -438,11 +423,11 @@ def _layout(
     return {**found, "bare": not set(keys) & set(shape.first) and _is_bare(shape)}
 
 
-def _encoding(file: InputFile) -> str:
+def _encoding(source: CsvSource) -> str:
     """UTF-8 if all bytes are; else what the first bytes say; else Windows-1252, or Latin-1, which reads all bytes."""
     decoder, start = codecs.getincrementaldecoder("utf-8")(), b""
     try:
-        with file.open() as stream:
+        with source.files[0].open() as stream:
             while block := stream.read(1 << 20):
                 start = start or block[:1000]
                 decoder.decode(block)

@@ -217,12 +217,11 @@ class ColumnProfile:
         return f", 99 % within {plain_number(size)}" if size is not None and self.kinds[kind] > 1 else ""
 
     def to_dict(self) -> dict[str, Any]:
-        frequent = [{"from": a, "to": b, "count": count} for a, b, count in self.frequent(10)]
         found: dict[str, Any] = {
             "changes": self.changes,
             "kinds": {kind: self.kinds[kind] for kind in KIND_WORDS if self.kinds[kind]},
             "words": self.words(),
-            "frequent": frequent,
+            "frequent": [{"from": a, "to": b, "count": count} for a, b, count in self.frequent(10)],
             "frequent_is_approximate": self.left_out,
         }
         measures = {"offset": self.offset, "factor": self.factor, "shift_seconds": self.shift}
@@ -293,10 +292,9 @@ def plain_number(size: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    if seconds % _DAY == 0:
-        days = int(seconds // _DAY)
-        return f"{days:+,d} day{'' if abs(days) == 1 else 's'}".replace("-", "−")
-    return f"{seconds:+,g} s".replace("-", "−")
+    days = seconds / _DAY
+    words = f"{int(days):+,d} day{'' if abs(days) == 1 else 's'}" if days.is_integer() else f"{seconds:+,g} s"
+    return words.replace("-", "−")
 
 
 # Rows: runs of added and of removed rows in the order of the output.

@@ -37,14 +37,14 @@ class Matched:
     wanted_b: SelectedRows
 
 
+@dataclass(frozen=True)
 class LocalRun:
     """One run: the job, sizes, a workspace and threads."""
 
-    def __init__(self, job: TableDiffJob, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor) -> None:
-        self.job = job
-        self.sizes = sizes
-        self.workspace = workspace
-        self.pool = pool
+    job: TableDiffJob
+    sizes: LocalPlan
+    workspace: Workspace
+    pool: ThreadPoolExecutor
 
     def match(self, a: Source, b: Source, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
         """Find the rows that differ, or raise the first error in the specified order.

@@ -19,8 +19,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from functools import cache, cached_property, partial
-from operator import methodcaller
+from functools import cache, cached_property
 from typing import Any, Literal
 
 SPACE = (
@@ -352,6 +351,14 @@ def _single_blanks(text: str) -> str:
     return _RUN_OF_SPACE.sub(" ", text).strip(" ")
 
 
+def _trimmed(text: str) -> str:
+    return text.strip(SPACE)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
 _NUMBERS = frozenset({"number"})
 _NUMBERS_AND_TIMES = frozenset({"number", "date", "datetime"})
 
@@ -359,9 +366,9 @@ _NUMBERS_AND_TIMES = frozenset({"number", "date", "datetime"})
 STEPS: dict[str, Step] = {
     step.name: step
     for step in (
-        Step("nfc", partial(unicodedata.normalize, "NFC"), keeps=_NUMBERS_AND_TIMES),
+        Step("nfc", _composed, keeps=_NUMBERS_AND_TIMES),
         Step("blanks", _single_blanks, keeps=_NUMBERS_AND_TIMES),
-        Step("trim", methodcaller("strip", SPACE), keeps=_NUMBERS_AND_TIMES),
+        Step("trim", _trimmed, keeps=_NUMBERS_AND_TIMES),
         Step("case", str.casefold, keeps=_NUMBERS),  # T and Z of a time become t and z
     )
 }
