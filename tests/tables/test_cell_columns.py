@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from hypothesis import example, given, settings, strategies as st
 
-from driftline.tables._rules.cells import KINDS, NUMBER, STEPS, CellRule, Tolerance, number_of, seconds_of
-from driftline.tables._rules.vectors import differing, form_column, tolerant_column
+from driftline.tables._rule_columns import differing, form_column, tolerant_column
+from driftline.tables._rules import KINDS, NUMBER, STEPS, CellRule, Tolerance, number_of, seconds_of
 
 number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
 padded = st.builds(

@@ -60,6 +60,6 @@ if TYPE_CHECKING:
         option_names as option_names,
     )
     from driftline.tables._profile import Profile as Profile
-    from driftline.tables._rules.cells import EXACT as EXACT
+    from driftline.tables._rules import EXACT as EXACT
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

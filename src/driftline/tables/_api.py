@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from threading import Lock
@@ -15,7 +14,7 @@ from driftline.errors import DriftlineError
 from driftline.sinks import Title, cell_text, find_format, format_for, packed, settings_for, write_events
 from driftline.sources import is_in_memory
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
-from driftline.tables._events import Event, Stats
+from driftline.tables._events import Event, Stats, count_changes
 from driftline.tables._explain import heading_of, identity, reading_of, remedy, report_settings, suggested_rules
 from driftline.tables._options import DiffRules, check_options
 from driftline.tables._profile import Profile
@@ -228,8 +227,7 @@ class TableDiff(DiffMembers):
     @property
     def column_stats(self) -> dict[str, int]:
         """How often each column changed, most often first."""
-        counts = Counter(name for event in self if event["type"] == "changed" for name in event["changed"])
-        return dict(counts.most_common())
+        return dict(count_changes(self).most_common())
 
     def profile(self) -> Profile:
         """The kinds of change: for each column, with frequent pairs of values, and rules that would hide many.

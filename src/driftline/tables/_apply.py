@@ -25,7 +25,7 @@ from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, ope
 from driftline.tables._columns import Sides, column_rules, duplicate_key_problem, missing_key_problem, width_problem
 from driftline.tables._events import Event
 from driftline.tables._options import TableOptions, check_options
-from driftline.tables._rules.cells import CellRule
+from driftline.tables._rules import CellRule
 
 Row = dict[str, str]
 Versions = tuple[Row | None, Row | None]  # of a row in conflict: in OURS and in THEIRS

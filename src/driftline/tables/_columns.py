@@ -13,7 +13,7 @@ from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
-from driftline.tables._rules.cells import DOUBLE, KINDS, SINGLE, CellRule, Kind, TimePattern, Tolerance
+from driftline.tables._rules import DOUBLE, KINDS, SINGLE, CellRule, Kind, TimePattern, Tolerance
 
 Side = Literal["A", "B"]
 ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]  # in the order of reports

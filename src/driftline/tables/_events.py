@@ -162,7 +162,7 @@ def joined_profile(parts: Iterable[Profile | None], compared: Comparison, stats:
     return whole
 
 
-def count_changes(events: Sequence[Event]) -> Counter[str]:
+def count_changes(events: Iterable[Event]) -> Counter[str]:
     return Counter(name for event in events if event["type"] == "changed" for name in event["changed"])
 
 

@@ -26,7 +26,7 @@ from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, find_engine, open_sides
 from driftline.tables._events import Stats
 from driftline.tables._options import DEFAULTS, OPTIONS, TableOptions, check_options
-from driftline.tables._rules.cells import Kind, TimePattern, Tolerance
+from driftline.tables._rules import Kind, TimePattern, Tolerance
 
 if TYPE_CHECKING:
     from driftline.tables._profile import Profile
@@ -226,7 +226,9 @@ def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *
     found = fixes(error, job, given) if error.code in _READING_ERRORS else None
     words = [None if in_python else hint_for(error, job.options)]
     if found:
-        words.append(f"this pair is read with {as_arguments(found) if in_python else ' '.join(as_flags(found))}")
+        named = {"key" if name == "key_columns" else name: value for name, value in found.items()}
+        in_words = ", ".join(f"{name}={value!r}" for name, value in named.items())
+        words.append(f"this pair is read with {in_words if in_python else ' '.join(as_flags(found))}")
     return "; ".join(filter(None, words)) or None
 
 
@@ -305,11 +307,6 @@ def as_flags(options: Mapping[str, Any]) -> list[str]:
         values = [""] if value is True else ["tab" if one == "\t" else str(one) for one in _listed(value)]
         found += [f"{flag} {shlex.quote(one)}" if one else flag for one in values]
     return found
-
-
-def as_arguments(options: Mapping[str, Any]) -> str:
-    """Options as Python takes them."""
-    return ", ".join(f"{'key' if name == 'key_columns' else name}={value!r}" for name, value in options.items())
 
 
 def _listed(value: Any) -> list[Any]:

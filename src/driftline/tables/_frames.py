@@ -170,9 +170,6 @@ class TextRows:
         table = pa.table(arrays, schema=self.schemas[side])
         return Rows(table, at.cast(pl.UInt64), None if numbers.null_count() else numbers)
 
-    def close(self) -> None:
-        """Nothing to remove."""
-
 
 ResultRows = KeptRows | TextRows
 

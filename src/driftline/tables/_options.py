@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict, TypeVar, get_args
 from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import OptionError, TableError
 from driftline.sources import ReadOptions
-from driftline.tables._rules.cells import KINDS, STEPS, Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules import KINDS, STEPS, Kind, Step, TimePattern, Tolerance
 
 Mode = Literal["keyed", "positional"]
 HeaderMode = Literal["strict", "sorted", "common"]

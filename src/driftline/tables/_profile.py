@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from driftline.tables._rules.cells import INSTANT, KINDS, LOCAL, NUMBER, SPACE, STEPS, CellRule, number_of, seconds_of
+from driftline.tables._rules import INSTANT, KINDS, LOCAL, NUMBER, SPACE, STEPS, CellRule, number_of, seconds_of
 
 # In the order in which they are looked for; the first that fits counts.
 KIND_WORDS: dict[str, str] = {

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from driftline.errors import TableError
 from driftline.sources import TextTable
@@ -172,19 +172,8 @@ def _event_of(before: PlainRow | None, after: PlainRow | None, compared: Compari
 # Matching the rows of one key (tables §5.3), the same for rows of cells and for row hashes.
 
 
-class MatchedRow(Protocol):
-    """A row with its number in the file and the normalized values of its compared cells."""
-
-    @property
-    def number(self) -> int:
-        """Its number in the file."""
-
-    @property
-    def forms(self) -> tuple[Hashable, ...]:
-        """Equal for rows that are equal without tolerance."""
-
-
-Row = TypeVar("Row", bound=MatchedRow)
+# A row with its `number` in the file, and `forms`, which are equal for rows that are equal without tolerance.
+Row = TypeVar("Row", bound=Any)
 MOST_COMPARISONS = 4_000_000  # of rows of one key under a tolerance; seconds, where all against all would be hours
 
 

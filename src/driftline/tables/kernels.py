@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     )
     from driftline.tables._options import READING_OPTIONS as READING_OPTIONS, FrameRules as FrameRules
     from driftline.tables._reference import match_similar as match_similar
-    from driftline.tables._rules.cells import CellRule as CellRule
-    from driftline.tables._rules.vectors import form_column as form_column, forms_differ as forms_differ
+    from driftline.tables._rule_columns import form_column as form_column, forms_differ as forms_differ
+    from driftline.tables._rules import CellRule as CellRule
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

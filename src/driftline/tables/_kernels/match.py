@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from driftline.tables._events import Stats
 from driftline.tables._reference import match_similar
-from driftline.tables._rules.cells import CellRule
-from driftline.tables._rules.vectors import measure_count, within
+from driftline.tables._rule_columns import measure_count, within
+from driftline.tables._rules import CellRule
 
 _FIELDS = ("key", "key_2", "row", "row_2", "place")
 ROW_HASH: np.dtype[np.void] = np.dtype([(name, "<u8") for name in _FIELDS])
@@ -73,7 +73,11 @@ def hash_rows(
     `records` are the rows' numbers in the split; within a part the rows keep their order.
     """
     height = len(records)
-    parts = [*_hashes(columns.keys, height, seeds), *_hashes(columns.others, height, seeds), places(split, records)]
+    parts = [
+        *_hashes(columns.keys, height, seeds),
+        *_hashes(columns.others, height, seeds),
+        records | np.uint64(split << _ROW_BITS),
+    ]
     if columns.measures:
         parts += [_hashes(columns.tolerant, height, seeds)[0], *columns.measures]
     order, borders = _bucket_order(parts[KEY], buckets)
@@ -127,10 +131,6 @@ def _hashes(columns: Sequence[pl.Series], height: int, seeds: Seeds) -> tuple[Nu
         return np.zeros(height, np.uint64), np.zeros(height, np.uint64)
     chosen = pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
     return chosen.hash_rows(seeds.first).to_numpy(), chosen.hash_rows(seeds.second).to_numpy()
-
-
-def places(split: int, rows: Numbers) -> Numbers:
-    return rows | np.uint64(split << _ROW_BITS)
 
 
 def split_of(place: Place) -> Place:

@@ -23,8 +23,8 @@ from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import ROW_HASH, RowHashes, RowKind, column_name
 from driftline.tables._kernels.profiles import profile_changes, runs_of
 from driftline.tables._profile import Profile
-from driftline.tables._rules.cells import sortable_text
-from driftline.tables._rules.vectors import differing, form_column
+from driftline.tables._rule_columns import differing, form_column
+from driftline.tables._rules import sortable_text
 
 if TYPE_CHECKING:
     from driftline.tables._kernels.stages import DiffPlan

@@ -16,8 +16,8 @@ from driftline.tables import _profile
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import column_name
 from driftline.tables._profile import ColumnProfile, Profile, RowRuns, Run, Span, Typed
-from driftline.tables._rules.cells import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
-from driftline.tables._rules.vectors import form_column, measures, tolerant_column
+from driftline.tables._rule_columns import form_column, measures, tolerant_column
+from driftline.tables._rules import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
 
 _KINDS = list(_profile.KIND_WORDS)
 _MEASURED = CellRule(kind=_profile.NUMBERS.kind, tolerance=Tolerance(absolute=0.0))

@@ -27,7 +27,7 @@ from driftline.tables._kernels import match, output
 from driftline.tables._kernels.match import Duplicate, Matches, Numbers, RowHashes, Seeds, SelectedRows, Verdict
 from driftline.tables._kernels.output import ROW_NUMBER, Encoded, RowChunk, StoredChunk
 from driftline.tables._options import TableOptions
-from driftline.tables._rules.vectors import form_column, measure_count, tolerant_column
+from driftline.tables._rule_columns import form_column, measure_count, tolerant_column
 
 _SAMPLES_PER_CHUNK = 256
 _MOST_ENDS = 4_000_000  # rows of a side whose ends are retained, 4 bytes each

@@ -1,8 +1,8 @@
-"""Equality of cells for complete columns, with the same results as `cells`.
+"""Equality of cells for complete columns, with the same results as `_rules`.
 
 Where a step or a kind has a column form (plain decimals, ISO times, text of ASCII letters), it gives the forms of most
-cells; every other cell, and every column under a rule without a column form, is given to the functions of `cells`, once
-for every value that occurs. Tests hold both ways to the same forms.
+cells; every other cell, and every column under a rule without a column form, is given to the functions of `_rules`,
+once for every value that occurs. Tests hold both ways to the same forms.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftline.tables._rules import cells as of_cells
-from driftline.tables._rules.cells import DATE, INSTANT, LOCAL, NULL, NUMBER, TEXT, CellRule, Tolerance, number_of
+from driftline.tables import _rules as of_cells
+from driftline.tables._rules import DATE, INSTANT, LOCAL, NULL, NUMBER, TEXT, CellRule, Tolerance, number_of
 
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -163,7 +163,7 @@ def _quick_numbers(cells: pl.Series, rule: CellRule) -> pl.Series:
 
 
 def _decimal_forms(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
-    """The forms of plain decimals such as `-12.50`: `cells` finds the same on one text; null for all other cells."""
+    """The forms of plain decimals such as `-12.50`: `_rules` finds the same on one text; null for all other cells."""
     cell = pl.col("cell")
     body = cell.str.strip_chars_start("+-").str.splitn(".", 2)
     whole = body.struct.field("field_0").str.strip_chars_start("0").alias("whole")
@@ -199,7 +199,7 @@ def _time_forms(cells: pl.Series, rule: CellRule, typed: bool, *, with_clock: bo
     is_plain = cell.str.contains(f"^{quote}{_DAY}{clock}{quote}$")
     if rule.null_words:
         is_plain &= ~text.is_in(sorted(rule.nulls))
-    # A day that is none, such as the 30th of February, has no moment, and `cells` says what it is.
+    # A day that is none, such as the 30th of February, has no moment, and `_rules` says what it is.
     moment = (text.str.head(10) + pl.lit(" ") + text.str.slice(11, 8).replace("", "00:00:00")).str.to_datetime(
         "%Y-%m-%d %H:%M:%S", time_unit="us", strict=False
     )
