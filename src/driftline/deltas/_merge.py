@@ -136,11 +136,8 @@ def fold_from_plain(plain: Mapping[str, Any]) -> RowMerge:
         for name, value in plain.get("columns", {}).items()
     }
     live, deleted = plain.get("live"), plain.get("deleted")
-    return RowMerge(
-        columns,
-        None if live is None else _stamp(stamps[live], is_delete=False),
-        None if deleted is None else _stamp(stamps[deleted], is_delete=True),
-    )
+    written = None if live is None else _stamp(stamps[live], is_delete=False)
+    return RowMerge(columns, written, None if deleted is None else _stamp(stamps[deleted], is_delete=True))
 
 
 def _short(stamp: Stamp) -> Stamp:

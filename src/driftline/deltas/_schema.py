@@ -201,11 +201,8 @@ def typed_events(
     events: Iterable[Mapping[str, Any]], types: Types, *, for_sqlite: bool = False
 ) -> Iterator[JsonObject]:
     """The data events of a table diff with typed rows; schema and stats are left out."""
-    return (
-        typed_event(event, types, for_sqlite=for_sqlite)
-        for event in events
-        if event["type"] not in ("schema", "stats", "column_stats", "unchanged")
-    )
+    data = (event for event in events if event["type"] not in ("schema", "stats", "column_stats", "unchanged"))
+    return (typed_event(event, types, for_sqlite=for_sqlite) for event in data)
 
 
 def typed_key(name: str, value: Json, kind: ColumnType | None) -> Json:

@@ -150,11 +150,9 @@ class LakeTie:
         return f"the lake holds sequence {sequence}, the log ends at {self.log.head().last}"
 
     def _other_log(self, holder: str) -> InputError:
-        return InputError(
-            f"the lake's gateway {self.gateway} belongs to another log ({holder}); "
-            "start with that log's data directory, or say --adopt-lake to go on with this one",
-            code="other_log",
-        )
+        remedy = "start with that log's data directory, or say --adopt-lake to go on with this one"
+        problem = f"the lake's gateway {self.gateway} belongs to another log ({holder})"
+        return InputError(f"{problem}; {remedy}", code="other_log")
 
 
 @dataclass(slots=True)

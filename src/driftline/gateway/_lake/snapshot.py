@@ -476,12 +476,8 @@ def _arrow_page(page: _Page) -> bytes:
             break
     rows = pa.concat_tables(taken) if taken else pa.table({"_row_id": pa.array([], pa.string())})
     end = {"next": _next(page, following), "cursor": page.cursor()}
-    metadata = {
-        **(rows.schema.metadata or {}),
-        b"driftline.page": json.dumps({**page.head, "table": table}).encode(),
-        b"driftline.end": json.dumps(end).encode(),
-    }
-    rows = rows.replace_schema_metadata(metadata)
+    own = {"driftline.page": json.dumps({**page.head, "table": table}), "driftline.end": json.dumps(end)}
+    rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), **own})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(rows)

@@ -340,11 +340,8 @@ class DeltaLog(ABC):
             if newest is None:
                 return 0
             gone = min(upto, head.last)
-            session.set(
-                pruned=max(head.pruned, gone),
-                pruned_arrival=session.arrival(gone) or 0,
-                horizon=max(head.horizon, newest),
-            )
+            arrival = session.arrival(gone) or 0
+            session.set(pruned=max(head.pruned, gone), pruned_arrival=arrival, horizon=max(head.horizon, newest))
             return session.remove(upto)
 
     def table_names(self) -> list[str]:

@@ -27,29 +27,8 @@ from driftline.gateway._log.log import DeltaLog, Entry, Head, Id, Identity, Sess
 
 Connection = psycopg.Connection[Any]
 
-# Where it differs on connect, the database was restored, promoted or copied. The timeline is read from the write-ahead
-# log: the control file has the old one until the checkpoint after a promotion is done.
-_FINGERPRINT = """
-SELECT concat_ws('.', (SELECT system_identifier FROM pg_control_system()),
-    ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int,
-    (SELECT oid FROM pg_database WHERE datname = current_database()), 'driftline_log'::regclass::oid)
-"""
-_KNOWN = """
-SELECT l.hlc, l.delta_id, l.op FROM driftline_log l
-JOIN unnest(%b::bigint[], %b::bytea[]) AS given (hlc, delta_id) ON l.hlc = given.hlc AND l.delta_id = given.delta_id
-WHERE l.gateway = %s
-"""
-_ROWS = """
-SELECT r.tbl, r.row_id, r.fold FROM driftline_rows r
-JOIN unnest(%s::text[], %s::text[]) AS given (tbl, row_id) ON r.tbl = given.tbl AND r.row_id = given.row_id
-WHERE r.gateway = %s
-"""
-_INSERT = """
-INSERT INTO driftline_log (gateway, seq, hlc, arrival, op, delta_id, body, is_foreign)
-SELECT %s, seq, hlc, arrival, op, delta_id, body, %s
-FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::bytea[])
-    AS given (seq, hlc, arrival, op, delta_id, body)
-"""
+# A blank line separates the statements of the file.
+_FINGERPRINT, _KNOWN, _ROWS, _INSERT = script("postgres_queries.sql").split("\n\n")
 _CHANNEL = "driftline"
 _CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one after the other
 _SHARED = {"own": "gateway = %s AND", "gw": "%s,", "gateway": "gateway,"}  # the tables have rows of many gateways

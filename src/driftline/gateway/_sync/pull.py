@@ -172,11 +172,8 @@ class View:
             whole = [ColumnDelta(name, value) for name, value in present.columns.items()]
             insert = self._made("INSERT", delta, whole, record.arrival + 1)
             return [insert] if entering else [self._tombstone(delta, record), insert]
-        changed = [
-            ColumnDelta(entry.column, present.columns[entry.column])
-            for entry in delta.columns
-            if entry.column in present.columns
-        ]
+        names = [entry.column for entry in delta.columns if entry.column in present.columns]
+        changed = [ColumnDelta(name, present.columns[name]) for name in names]
         return [self._made("UPDATE", delta, changed, record.arrival + 1)] if changed else []
 
     def _tombstone(self, delta: WireDelta, record: Record) -> bytes:

@@ -195,12 +195,9 @@ def read_row(stored: StoredRow) -> IndexedRow:
 
 def written_row(row: IndexedRow) -> StoredRow:
     """A row of the index as the log stores it."""
-    plain = {
-        "columns": {name: (_plain_stamp(stamp), value) for name, (stamp, value) in row.fold.columns.items()},
-        "written": _plain_stamp(row.fold.written),
-        "deleted": _plain_stamp(row.fold.deleted),
-        "shown": row.shown,
-    }
+    columns = {name: (_plain_stamp(stamp), value) for name, (stamp, value) in row.fold.columns.items()}
+    written, deleted = _plain_stamp(row.fold.written), _plain_stamp(row.fold.deleted)
+    plain = {"columns": columns, "written": written, "deleted": deleted, "shown": row.shown}
     return StoredRow(json.dumps(plain).encode(), tuple(row.versions))
 
 

@@ -109,13 +109,10 @@ class WriteSnapshot(RangeJob):
         dead = folded.deletes
         if plan.horizon is not None:  # no delta can be older than the tombstones before it
             dead = dead.filter(pc.greater_equal(pc.struct_field(dead["_deleted"], ["hlc"]), plan.horizon))
-        return [
-            {
-                "range": given.key_range.index,
-                "base": self._write(plan, self.base_part, folded.base, given.key_range.index),
-                "deletes": self._write(plan, "deletes", dead, given.key_range.index) if self.with_deletes else [],
-            }
-        ]
+        index = given.key_range.index
+        base = self._write(plan, self.base_part, folded.base, index)
+        deletes = self._write(plan, "deletes", dead, index) if self.with_deletes else []
+        return [{"range": index, "base": base, "deletes": deletes}]
 
     def _write(self, plan: FoldPlan, part: str, rows: pa.Table, index: int) -> list[list[Any]]:
         if rows.num_rows == 0:
@@ -211,12 +208,8 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
             first = Commit(adds=list(wanted.values()), metadata=details)
             return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
         present = {file.path for file in latest.files()}
-        commit = Commit(
-            adds=[file for path, file in wanted.items() if path not in present],
-            removes=sorted(present - set(wanted)),
-            metadata=details,
-        )
-        return latest.append(commit)
+        adds = [file for path, file in wanted.items() if path not in present]
+        return latest.append(Commit(adds, sorted(present - set(wanted)), metadata=details))
 
     retried(attempt, f"compacting {plan.table}")
     return version_of_commit(plan.lake, plan.table, "deletes", token)
@@ -418,11 +411,8 @@ def backlog_of(lake: Lake, table: str) -> Backlog:
     snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table, base_table)
     found = new_files(lake, table, deltas_table, pins_of(base_table), snapshot)
     files = deltas_table.files() if found is None else found
-    return Backlog(
-        sum(file.rows for file in files),
-        sum(file.size for file in files),
-        min((file.committed_ms for file in files), default=None),
-    )
+    since = min((file.committed_ms for file in files), default=None)
+    return Backlog(sum(file.rows for file in files), sum(file.size for file in files), since)
 
 
 def compact_due(lake: Lake, policy: CompactionPolicy, **options: Any) -> list[str]:

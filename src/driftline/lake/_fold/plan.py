@@ -117,12 +117,9 @@ def plan_fold(
     new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer has that version: fold in full
         snapshot, new = None, deltas_table.files()
-    kept = [
-        file
-        for file in new
-        if (as_of is None or file.min_hlc is None or file.min_hlc <= as_of)
-        and (horizon is None or file.max_hlc is None or file.max_hlc >= horizon)
-    ]
+    if as_of is not None:
+        new = [file for file in new if file.min_hlc is None or file.min_hlc <= as_of]
+    kept = [file for file in new if horizon is None or file.max_hlc is None or file.max_hlc >= horizon]
     deltas = tuple(sorted(kept, key=lambda file: file.path))
     archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
     plan = FoldPlan(

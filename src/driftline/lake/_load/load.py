@@ -542,12 +542,11 @@ def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base
     else:
         count = diffs.base_rows()
     if count and not load_base:
-        raise LakeError(
-            f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to "
-            "B: give the version that was loaded last, or load A first with --load-base",
-            code="base_mismatch",
-            table=job.table,
+        problem = (
+            f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to B"
         )
+        remedy = "give the version that was loaded last, or load A first with --load-base"
+        raise LakeError(f"{problem}: {remedy}", code="base_mismatch", table=job.table)
     # A base that is there already needs no timestamp: B starts at the requested one.
     start = timestamp if count else timestamp - 1
     return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)

@@ -375,14 +375,9 @@ def changes(
 
 def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
     """Stamped deltas with `ORIGINAL_COLUMNS`, as they were written; columns removed since are left out."""
-    fixed = [
-        stamped["_op"],
-        stamped["row_id"],
-        pc.cast(stamped["client"], pa.string()),
-        stamped["hlc"],
-        stamped["_delta_id"],
-        stamped["_columns"],
-    ]
+    client = pc.cast(stamped["client"], pa.string())
+    rest = (stamped[name] for name in ("hlc", "_delta_id", "_columns"))
+    fixed = [stamped["_op"], stamped["row_id"], client, *rest]
     schema = delta_file_schema(plan.columns)
     values = [stamped[name] for name in schema.names[len(META_COLUMNS) :]]
     return decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
@@ -426,14 +421,8 @@ def _key(plan: FoldPlan, row_id: str, row: Row | None) -> Row:
 
 
 def _stats_event(total: ChangeCounts) -> Row:
-    return {
-        "type": "stats",
-        "rows_total_compared": total.changed + total.unchanged,
-        "rows_added": total.added,
-        "rows_removed": total.removed,
-        "rows_changed": total.changed,
-        "rows_unchanged": total.unchanged,
-    }
+    counts = {f"rows_{kind}": getattr(total, kind) for kind in ("added", "removed", "changed", "unchanged")}
+    return {"type": "stats", "rows_total_compared": total.changed + total.unchanged, **counts}
 
 
 def _line(value: Row) -> bytes:

@@ -331,14 +331,11 @@ def watched_values(
     chosen = [column for column in columns if column.name in names]
     stamps = rows[STAMPS].combine_chunks()
     living = pc.is_valid(pc.struct_field(stamps, ["live"])).to_pylist()
-    values = {
-        column.name: (
-            pc.is_valid(pc.struct_field(stamps, ["columns", escape_name(column.name)])).to_pylist(),
-            rows[escape_name(column.name)].to_pylist(),
-            KINDS[column.kind].read,
-        )
-        for column in chosen
-    }
+    values = {}
+    for column in chosen:
+        name = escape_name(column.name)
+        is_set = pc.is_valid(pc.struct_field(stamps, ["columns", name])).to_pylist()
+        values[column.name] = (is_set, rows[name].to_pylist(), KINDS[column.kind].read)
     for index, text in enumerate(rows[JOINED].to_pylist()):
         if text is not None:
             yield json.loads(text).get("columns")

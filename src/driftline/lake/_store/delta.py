@@ -216,14 +216,9 @@ def _adds(commit: Commit) -> list[AddAction]:
 def _stats(file: DataFile) -> str:
     bounds = {ROW_ID: (file.min_row_id, file.max_row_id), HLC: (file.min_hlc, file.max_hlc)}
     known = {name: pair for name, pair in bounds.items() if pair[0] is not None}
-    return json.dumps(
-        {
-            "numRecords": file.rows,
-            "minValues": {name: pair[0] for name, pair in known.items()},
-            "maxValues": {name: pair[1] for name, pair in known.items()},
-            "nullCount": dict.fromkeys(known, 0),
-        }
-    )
+    low, high = ({name: pair[side] for name, pair in known.items()} for side in (0, 1))
+    counts = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(known, 0)}
+    return json.dumps(counts)
 
 
 def _properties(commit: Commit) -> CommitProperties:
