@@ -508,7 +508,8 @@ class PlannedStage:
         """The stage as plain data."""
         plain = asdict(self)
         del plain["delivers"]
-        return {**plain, "expectedSeconds": plain.pop("seconds")}
+        plain["expectedSeconds"] = plain.pop("seconds")
+        return plain
 
 
 def dry_run(
