@@ -51,10 +51,7 @@ _OLD_MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "driftline.lake.layout": ("driftline.lake", ("Lake",)),
     "driftline.lake.state": ("driftline.lake", ("state_rows",)),
     "driftline.spark.dataframe_diff": ("driftline.spark", ("DataFrameDiff", "diff")),
-    "driftline.spark.dataframes": (
-        "driftline.spark",
-        ("compare_payloads", "index_diffs", "merge_rows", "row_deltas"),
-    ),
+    "driftline.spark.dataframes": ("driftline.spark", ("compare_payloads", "index_diffs", "merge_rows", "row_deltas")),
     "driftline.spark.lake_folds": ("driftline.spark", ("fold_engine",)),
     "driftline.spark.runtime": ("driftline.spark", ()),
     "driftline.spark.runtime.session": ("driftline.spark", ("open_session",)),

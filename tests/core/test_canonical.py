@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from driftline.core._json import canonical_json, fnv1a64, sha1_hex, sha256_hex, utf16_sort_key
+from driftline.core._json import canonical_json, sha1_hex, sha256_hex, utf16_sort_key
 from support.processes import run_process
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -117,10 +117,3 @@ def test_booleans_are_not_numbers_and_odd_types_are_refused() -> None:
         canonical_json({"a": {1}})
     with pytest.raises(TypeError, match="object keys must be strings"):
         canonical_json({1: 2})
-
-
-def test_fnv1a_known_values() -> None:
-    assert fnv1a64("") == 14695981039346656037
-    assert fnv1a64("foobar") == 0x85944171F73967E8
-    assert fnv1a64(["foo", "bar"]) == fnv1a64(b"foo\x1fbar")
-    assert fnv1a64(["é"]) == fnv1a64("é".encode())

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any  # a text, a number, a boolean, null, a list or an object of these
 JsonObject: TypeAlias = dict[str, Any]
 
-FNV_OFFSET_BASIS = 14695981039346656037
-FNV_PRIME = 1099511628211
-KEY_PART_DELIMITER = b"\x1f"
-
-_MASK_64 = (1 << 64) - 1
 _MAX_EXACT_INTEGER = 1 << 53
 _LARGEST_ARRAY_INDEX = 4294967294
 _ARRAY_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
@@ -62,19 +57,6 @@ def sha1_hex(data: str | bytes) -> str:
 def sha256_hex(data: str | bytes) -> str:
     """SHA-256 of the UTF-8 bytes, in lower-case hex."""
     return hashlib.sha256(_as_bytes(data)).hexdigest()
-
-
-def fnv1a64(parts: str | bytes | Iterable[str | bytes]) -> int:
-    """FNV-1a (64 bit) of key parts joined by byte 0x1f; a single string or bytes is one part.
-
-    >>> hex(fnv1a64("a")), fnv1a64(["a", "b"]) == fnv1a64(b"a\\x1fb")
-    ('0xaf63dc4c8601ec8c', True)
-    """
-    data = _as_bytes(parts) if isinstance(parts, str | bytes) else KEY_PART_DELIMITER.join(map(_as_bytes, parts))
-    result = FNV_OFFSET_BASIS
-    for byte in data:
-        result = ((result ^ byte) * FNV_PRIME) & _MASK_64
-    return result
 
 
 def utf16_sort_key(text: str) -> bytes:

@@ -75,11 +75,7 @@ class Tracker:
     """Reports phases to a listener and carries the request to stop; thread-safe."""
 
     def __init__(
-        self,
-        listener: Listener | None = None,
-        *,
-        interval: float = 0.1,
-        clock: Callable[[], float] = time.monotonic,
+        self, listener: Listener | None = None, *, interval: float = 0.1, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._listener = listener
         self._interval = interval

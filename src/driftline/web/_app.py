@@ -15,14 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from driftline.errors import GatewayError
 from driftline.http import EXCEPTION_HANDLERS, Metrics, RequestMiddleware, prometheus_text
 from driftline.version import __version__
-from driftline.web._compare import (
-    Authorize,
-    CompareLimits,
-    CompareService,
-    compare_document,
-    openapi_page,
-    server_page,
-)
+from driftline.web._compare import Authorize, CompareLimits, CompareService, compare_document, openapi_page, server_page
 
 if TYPE_CHECKING:
     from driftline.gateway import Gateway
@@ -47,10 +40,7 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
         from driftline.gateway import gateway_routes
 
         routes += gateway_routes(gateway)
-    rest = Starlette(
-        routes=[*routes, Mount("/v1", routes=routes)],
-        exception_handlers=EXCEPTION_HANDLERS,
-    )
+    rest = Starlette(routes=[*routes, Mount("/v1", routes=routes)], exception_handlers=EXCEPTION_HANDLERS)
     comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
     app = _compose(comparing, rest)
     origins = () if gateway is None else gateway.settings.cors_origins

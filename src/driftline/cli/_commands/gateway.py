@@ -140,32 +140,28 @@ def token() -> None:
 
 @token.command()
 @parameters("gateway token create")
-def create(
-    sub: str,
-    gateway: str,
-    role: str,
-    ttl: str,
-    claims: tuple[str, ...],
-    secret_file: Path | None,
-    private_key: Path | None,
-    alg: str,
-    kid: str | None,
-) -> None:
+def create(sub: str, gateway: str, role: str, ttl: str, claims: tuple[str, ...], **signing: Any) -> None:
     """Print a signed token.
 
     The secret comes from --secret-file or from DRIFTLINE_JWT_SECRET and is never printed.
     """
     from driftline.deltas import check_gateway_id
-    from driftline.gateway import sign, signing_secret
 
     check_gateway_id(gateway)
     now = int(time.time())
     content = {**_claims(claims), "sub": sub, "gw": gateway, "role": role, "iat": now, "exp": now + _ttl_seconds(ttl)}
-    if private_key is not None:
-        with io_errors(private_key):
-            click.echo(sign(content, private_key.read_text("utf-8"), algorithm=alg, key_id=kid))
-    else:
-        click.echo(sign(content, signing_secret(secret_file)))
+    click.echo(_signed(content, **signing))
+
+
+def _signed(
+    content: dict[str, Any], secret_file: Path | None, private_key: Path | None, alg: str, kid: str | None
+) -> str:
+    from driftline.gateway import sign, signing_secret
+
+    if private_key is None:
+        return sign(content, signing_secret(secret_file))
+    with io_errors(private_key):
+        return sign(content, private_key.read_text("utf-8"), algorithm=alg, key_id=kid)
 
 
 @token.command()

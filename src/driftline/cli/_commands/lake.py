@@ -43,12 +43,7 @@ def output_options(formats: Sequence[str], what: str) -> Callable[[Function], Fu
 
     def add(command: Function) -> Function:
         choice = click.option(
-            "--format",
-            "format_name",
-            type=click.Choice(formats),
-            default=formats[0],
-            show_default=True,
-            help=what,
+            "--format", "format_name", type=click.Choice(formats), default=formats[0], show_default=True, help=what
         )
         text = "Write to FILE (whole or not at all) instead of stdout."
         return choice(click.option("-o", "--output", metavar="FILE", help=text)(command))

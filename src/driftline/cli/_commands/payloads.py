@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._commands.compare import (
-    flags_of,
-    masker_of,
-    read_config,
-    read_mask_key,
-)
+from driftline.cli._commands.compare import flags_of, masker_of, read_config, read_mask_key
 from driftline.cli._group import LazyGroup, chosen_engine, engine_options, parameters
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar

@@ -128,8 +128,6 @@ class EventFile:
             raise InputError(self._failure or "the events could not be indexed", code="bad_events")
         return self._index
 
-    # --- reading -----------------------------------------------------------------------------------------------------
-
     def _pread(self, start: int, end: int) -> bytes:
         data = os.pread(self._file, min(end - start, _CHUNK + _LONGEST_LINE), start)
         if len(data) < end - start:
@@ -169,8 +167,6 @@ class EventFile:
                 f"{self.path.name} ends without its stats: it was cut off, compare again", code="bad_events"
             )
         return stats
-
-    # --- index -------------------------------------------------------------------------------------------------------
 
     def _make_index(self) -> None:
         try:

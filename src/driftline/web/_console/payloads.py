@@ -93,8 +93,6 @@ class Studies:
         self.folder = folder
         self._jobs = jobs
 
-    # --- running -----------------------------------------------------------------------------------------------------
-
     def start(self, study: Study) -> Job:
         self._batch_job(study)  # what is wrong with the files is said at once
         return self._jobs.start(study.title, lambda job: self._run(job, study))
@@ -153,8 +151,6 @@ class Studies:
             plain = {**one.to_dict(), "place": list(one.place), "plain_rule": one.rule, "file": file}
             yield {**plain, "endpoint": endpoint, "is_preserving": one.is_preserving}
 
-    # --- looking -----------------------------------------------------------------------------------------------------
-
     def batches(self) -> list[tuple[str, Study | None, dict[str, Any]]]:
         """Batches in the folder with their counts: those of the console newest first, then others by name."""
         own = self.folder.hidden / "payloads"
@@ -175,8 +171,6 @@ class Studies:
         coverage, suggestions = (_json(folder / file) or [] for file in ("coverage.json", _SUGGESTIONS))
         study = read_record(folder / _RECORD, Study)
         return Batch(name, study, summary, places, coverage, suggestions, _failures(folder / "reports.jsonl"))
-
-    # --- accepting ---------------------------------------------------------------------------------------------------
 
     def changes(self, batch: Batch, ids: Iterable[str], new_file: str) -> list[Change]:
         """What accepting suggestions would write, file by file; `new_file` takes rules that have no file yet."""

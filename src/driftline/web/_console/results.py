@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,21 +34,20 @@ _RECORD = "meta.json"
 Record = TypeVar("Record")
 
 
+@dataclass(eq=False)
 class Job:
     """Work under way; when it is done, `address` is the page to look at."""
 
-    def __init__(self, job_id: str, title: str) -> None:
-        self.id = job_id
-        self.title = title
-        self.address = "/"
-        self.comparison: Comparison | None = None  # what the start page is filled in with after an error
-        self.progress: Progress | None = None
-        self.error: DriftlineError | None = None
-        self.done = False
-        self.tracker = Tracker(self._note)
+    id: str
+    title: str
+    address: str = "/"
+    comparison: Comparison | None = None  # what the start page is filled in with after an error
+    progress: Progress | None = None
+    error: DriftlineError | None = None
+    done: bool = False
 
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
+    def __post_init__(self) -> None:
+        self.tracker = Tracker(partial(setattr, self, "progress"))
 
 
 Work = Callable[[Job], str]  # does it, and says which page shows the outcome
@@ -172,8 +172,6 @@ class Results:
         self._open: OrderedDict[Path, EventFile] = OrderedDict()
         self._lock = threading.Lock()
 
-    # --- running -----------------------------------------------------------------------------------------------------
-
     def start(self, comparison: Comparison) -> Job:
         for name in (comparison.a, comparison.b):
             self.folder.table_address(name)
@@ -198,8 +196,6 @@ class Results:
             raise
         self.open(folder / "events.jsonl")  # begins to make the index that filters and pages need
         return f"/results/{job.id}"
-
-    # --- looking -----------------------------------------------------------------------------------------------------
 
     def get(self, result_id: str) -> Result:
         found = stored(self.stored, result_id, Result)

@@ -226,10 +226,7 @@ REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Keep the last row of a key", "duplicates=last"),
     ),
     "missing_key_value": (("Accept rows without a key", "empty_key=allow"),),
-    "row_width_mismatch": (
-        ("Fill short rows", "ragged=pad"),
-        ("Leave rows of another width out", "ragged=skip"),
-    ),
+    "row_width_mismatch": (("Fill short rows", "ragged=pad"), ("Leave rows of another width out", "ragged=skip")),
     "duplicate_column_name": (
         ("Number columns of the same name", "duplicate_columns=rename"),
         ("The files have no header line", "no_header=on"),
