@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -103,7 +103,7 @@ class ChangesFact:
     profiles: list[Profile]
 
 
-Fact = kernels.HashedSplit | BucketFact | ChangesFact | DriftlineError
+Fact: TypeAlias = kernels.HashedSplit | BucketFact | ChangesFact | DriftlineError
 
 
 def hash_task(plan: TaskPlan, batches: Batches) -> Batches:
