@@ -55,13 +55,9 @@ async def pull(gateway: Gateway, request: Request) -> Response:
     caller, query = _client(gateway, request), dict(request.query_params)
     seconds = wait_of(query)
     page = await (gateway.feeds.long_poll(caller, query, seconds) if seconds else gateway.pull(caller, query))
-    answer = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"hasMore":%b,"cursor":"%b"}' % (
-        b",".join(page.deltas),
-        gateway.server_hlc(),
-        physical_ms(),
-        b"true" if page.has_more else b"false",
-        page.cursor.encode().encode(),
-    )
+    has_more, cursor = b"true" if page.has_more else b"false", page.cursor.encode().encode()
+    parts = (b",".join(page.deltas), gateway.server_hlc(), physical_ms(), has_more, cursor)
+    answer = b'{"deltas":[%b],"serverHlc":"%d","serverTime":%d,"hasMore":%b,"cursor":"%b"}' % parts
     if types := gateway.exact_types(caller):
         answer = b'%b,"types":%b}' % (answer[:-1], msgspec.json.encode(types))
     gateway.metrics.add("driftline_deltas_pulled_total", len(page.deltas))

@@ -77,11 +77,9 @@ class LakeTie:
         owner = claim[0]
         if owner == identity.log_id:
             problem = self._set_back_by(identity, starting)
-            return (
-                self._claimed_again(self.log.renew_identity(), claim, problem)
-                if problem
-                else self._checked_lake(identity)
-            )
+            if problem is None:
+                return self._checked_lake(identity)
+            return self._claimed_again(self.log.renew_identity(), claim, problem)
         if owner in identity.was:  # the log has its new id already, after a promotion of its database or a kill
             problem = f"the lake follows log {owner}, which this one ({identity.log_id}) was before"
             return self._claimed_again(identity, claim, problem)
@@ -292,15 +290,9 @@ def load_configuration(log: DeltaLog) -> Configuration:
     head = log.head()
     schemas, is_strict = _schemas(log.document("schemas"))
     rules, closed = log.document("rules"), log.document("closed")
-    return Configuration(
-        head.config,
-        schemas,
-        is_strict,
-        json.loads(log.document("floors") or b"{}"),
-        None if rules is None else read_stored_rules(rules),
-        head.rules,
-        None if closed is None else closed.decode(),
-    )
+    floors = json.loads(log.document("floors") or b"{}")
+    parsed, reason = None if rules is None else read_stored_rules(rules), None if closed is None else closed.decode()
+    return Configuration(head.config, schemas, is_strict, floors, parsed, head.rules, reason)
 
 
 def copy_facts(log: DeltaLog, store: FlushTarget) -> None:

@@ -267,11 +267,8 @@ class Snapshots:
         identity, flushed, began = self._log.identity(), self._log.head().flushed, physical_ms()
         versions = self._store.versions()
         last = self._log.head().last
-        tables = [
-            (name, version, self._store.pending_digest(name, version, identity.log_id, flushed))
-            for name in sorted({*versions, *self._log.table_names()})
-            for version in [versions.get(name, -1)]
-        ]
+        found = [(name, versions.get(name, -1)) for name in sorted({*versions, *self._log.table_names()})]
+        tables = [(*each, self._store.pending_digest(*each, identity.log_id, flushed)) for each in found]
         return Manifest(identity.log_id, flushed, last, self._log.arrival_at(last) or 0, tables, began)
 
     def _manifest(self, request: Request, token: PageToken) -> Manifest:

@@ -231,16 +231,11 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
         done = pins_of(latest) == plan.base_pins and latest.append(commit, schema if overwrite else None)
     if not done:
         return None
-    return CompactionResult(
-        plan.table,
-        True,
-        plan.deltas_version,
-        version_of_commit(plan.lake, plan.table, "base", token),
-        plan.delta_count,
-        len(changes.base) + len(changes.deletes),
-        len(changes.replaced_base) + len(changes.replaced_deletes),
-        plan.snapshot is None,
-    )
+    version = version_of_commit(plan.lake, plan.table, "base", token)
+    written = len(changes.base) + len(changes.deletes)
+    replaced = len(changes.replaced_base) + len(changes.replaced_deletes)
+    counts = (plan.delta_count, written, replaced)
+    return CompactionResult(plan.table, True, plan.deltas_version, version, *counts, plan.snapshot is None)
 
 
 def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES, min_files: int = MIN_FILES) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -171,15 +172,9 @@ def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
 
 def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
     base = plan.snapshot.base if plan.snapshot else plan.archived
-    ranges = make_ranges(
-        base,
-        plan.snapshot.deletes if plan.snapshot else (),
-        _sample(plan),
-        plan.delta_count,
-        lambda file, is_base: _exact_bounds(plan, file, is_base),
-        bounded_rows(rows_per_range, [*base, *plan.deltas]),
-        target_file_bytes // _SMALL_SHARE,
-    )
+    deletes = plan.snapshot.deletes if plan.snapshot else ()
+    sizes = (bounded_rows(rows_per_range, [*base, *plan.deltas]), target_file_bytes // _SMALL_SHARE)
+    ranges = make_ranges(base, deletes, _sample(plan), plan.delta_count, partial(_exact_bounds, plan), *sizes)
     return replace(plan, ranges=ranges)
 
 

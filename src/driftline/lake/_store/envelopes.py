@@ -51,14 +51,9 @@ class Envelope:
         deltas = _compact([delta.to_wire() for delta in self.deltas])
         hlcs = [delta.hlc for delta in self.deltas]
         created = (created_at or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        head = {
-            "version": VERSION,
-            "gatewayId": self.gateway_id,
-            "createdAt": created,
-            "hlcRange": {"min": str(min(hlcs)), "max": str(max(hlcs))},
-            "deltaCount": len(self.deltas),
-            "byteSize": len(deltas),
-        }
+        reach = {"min": str(min(hlcs)), "max": str(max(hlcs))}
+        head = {"version": VERSION, "gatewayId": self.gateway_id, "createdAt": created, "hlcRange": reach}
+        head |= {"deltaCount": len(self.deltas), "byteSize": len(deltas)}
         return _compact(head)[:-1] + b',"deltas":' + deltas + b"}"
 
 

@@ -98,13 +98,11 @@ def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
 
 def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Base files: one row per live row id, with the stamps that are needed to merge an older delta."""
-    return pa.schema(
-        [
-            pa.field(ROW_ID, pa.string(), nullable=False),
-            *value_fields(columns),
-            pa.field(STAMPS, stamps_type(columns), nullable=False),
-        ]
+    row_id, stamps = (
+        pa.field(ROW_ID, pa.string(), nullable=False),
+        pa.field(STAMPS, stamps_type(columns), nullable=False),
     )
+    return pa.schema([row_id, *value_fields(columns), stamps])
 
 
 def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
