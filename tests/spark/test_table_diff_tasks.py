@@ -27,6 +27,7 @@ from driftline.tables._kernels.match import new_seeds
 from driftline.tables._kernels.stages import DiffPlan
 from driftline.tables._options import TableOptions, check_options
 from driftline.tables._reference import diff_tables
+from driftline.tables.kernels import total_stats
 from support import table_rules_oracle as rules_oracle
 from support.table_rules_strategies import cases
 
@@ -84,7 +85,7 @@ def run_tasks(folder: Path, options: TableOptions, split_bytes: int, buckets: in
                 *sides[1].duplicates([bucket.duplicate_b for bucket in findings.buckets], plan),
             ]
         )
-        stats = findings.stats(plan, *sides)
+        stats = total_stats((bucket.stats for bucket in findings.buckets), plan, *sides)
         out: list[bytes] = []
         join_parts(findings.parts, lambda data: out.append(bytes(data)))
         if options.column_stats:
