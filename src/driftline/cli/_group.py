@@ -5,10 +5,8 @@ Code is imported only when its command is called, so `driftline --help` answers 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -223,48 +221,18 @@ def offer_files() -> None:
     setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - click has no other way
 
 
-# The parameters of commands.
-def parameters(command: str, *others: Function) -> Callable[[Function], Function]:
-    """Add the parameters that `options.json` lists for a command, each as click takes it.
-
-    `@NAME` in a list stands for the list of that name, or for one of the decorators in `others`.
-    """
-    decorators = {other.__name__: other for other in others}
+def several(*parameters: Function) -> Callable[[Function], Function]:
+    """Several parameters as one decorator, in their order on the help page."""
 
     def add(function: Function) -> Function:
-        for entry in reversed(_options()[command]):
-            if isinstance(entry, str):
-                name = entry.removeprefix("@")
-                function = (decorators.get(name) or parameters(name))(function)
-            else:
-                *names, about = entry
-                function = _parameter(*names, **about)(function)
+        for each in reversed(parameters):
+            function = each(function)
         return function
 
     return add
 
 
-@cache
-def _options() -> dict[str, Any]:
-    options: dict[str, Any] = json.loads(Path(__file__).with_name("options.json").read_bytes())
-    return options
-
-
-def _parameter(*names: str, **about: Any) -> Function:
-    for kind in about.keys() & _TYPES.keys():
-        about["type"] = _TYPES[kind](about.pop(kind))
-    return (click.option if names[0].startswith("-") else click.argument)(*names, **about)
-
-
-_TYPES: dict[str, Function] = {
-    "choice": click.Choice,
-    "range": lambda bounds: click.IntRange(*bounds),
-    "reals": lambda bounds: click.FloatRange(*bounds),
-    "path": lambda about: click.Path(path_type=Path, **about),
-    "type": {"float": float, "bytes": click.File("rb")}.get,
-}
-
-
+# The options of commands that run on this machine or on Spark.
 def engine_options(command: Function) -> Function:
     """Add `--engine`, `--master` and `--spark-conf`."""
     engine = click.option(

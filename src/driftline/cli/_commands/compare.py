@@ -8,12 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, parameters
+from driftline.cli._group import Command, several
 from driftline.core import io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
     from driftline.payloads import Masker, PathRule, Report
+
+
+# Options of `compare` and `payloads`.
+schema_options = several(
+    click.option(
+        "--root",
+        metavar="NAME",
+        help='The root schema: a component, a JSON Pointer, or an operation such as "GET /v1/charges 200".',
+    ),
+    click.option("--config", metavar="FILE", help="Limits and switches of the engine, YAML or JSON."),
+    click.option(
+        "--schema-timeout", type=click.FloatRange(0), metavar="SECONDS", help="CPU time for a schema.  [default: 30]"
+    ),
+)
+# Rules of paths, which win over the schema's.
+path_options = several(
+    click.option("--new-select", metavar="PATH", help="The part of New that is compared."),
+    click.option("--old-select", metavar="PATH", help="The part of Old that is compared, such as $.data."),
+    click.option("--allow-new", multiple=True, metavar="PATH", help="Allow new members, here and below."),
+    click.option(
+        "--tolerance",
+        "tolerances",
+        multiple=True,
+        metavar="PATH=NUMBER|DURATION",
+        help="Let numbers or times be so far apart.",
+    ),
+    click.option("--key", "keys", multiple=True, metavar="PATH=FIELD[,FIELD]", help="Align the items of arrays."),
+    click.option("--unordered", multiple=True, metavar="PATH", help="Compare arrays without their order."),
+    click.option("--ignore", multiple=True, metavar="PATH", help="Leave out what a JSONPath selects."),
+)
+mask_options = several(
+    click.option("--mask", "masked", multiple=True, metavar="PATH", help="Show tokens instead of values."),
+    click.option("--mask-key-file", metavar="FILE", help="The key of the tokens.  [default: a new one each run]"),
+)
 
 
 def flags_of(old_select: str | None, new_select: str | None, **given: tuple[str, ...]) -> tuple[PathRule, ...]:
@@ -54,7 +88,19 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
 
 
 @click.command(cls=Command)
-@parameters("compare")
+@click.argument("old")
+@click.argument("new")
+@click.option("--schema", metavar="FILE", help="The schema with its x-migration-* rules.  [default: all is strict]")
+@schema_options
+@path_options
+@mask_options
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["json", "text", "junit"]),
+    help="How the report is written.  [default: text on a terminal, else json]",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def compare(
     old: str,
     new: str,

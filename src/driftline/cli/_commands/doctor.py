@@ -15,7 +15,7 @@ from typing import Literal
 
 import click
 
-from driftline.cli._group import Command, parameters
+from driftline.cli._group import Command
 from driftline.cli._outcome import ERROR, SAME
 from driftline.core import EXTRA_OF
 from driftline.errors import DriftlineError
@@ -37,7 +37,8 @@ class Finding:
 
 
 @click.command(cls=Command)
-@parameters("doctor")
+@click.option("--spark/--no-spark", default=True, show_default=True, help="Start a Spark session and run a small job.")
+@click.option("--master", metavar="URL", help="Spark master or sc:// address. Default: this machine.")
 def doctor(spark: bool, master: str | None) -> int:
     """Check this machine and say in words what is wrong and how to mend it.
 

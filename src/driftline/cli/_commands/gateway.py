@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import LazyGroup, parameters
+from driftline.cli._group import LazyGroup, several
 from driftline.cli._views import counted, tell
 from driftline.core import io_errors, open_output, write_atomically
 from driftline.errors import DeltaError, GatewayError, OptionError
@@ -26,13 +26,24 @@ _TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+_gateway_options = several(
+    click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="The gateway's address."),
+    click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id."),
+    click.option("--client-id", help="Who is asking.  [default: the token's subject]"),
+    click.option("--token-file", type=click.Path(path_type=Path), help="The token.  [or: DRIFTLINE_TOKEN]"),
+    click.option("--patience", default=30.0, show_default=True, help="Seconds to go on trying when told to wait."),
+)
+
+
 @click.group(cls=LazyGroup)
 def gateway() -> None:
     """Sync row deltas through a gateway (`driftline serve --gateway ID`): push, pull, make tokens."""
 
 
 @gateway.command(short_help="Send row deltas to a gateway.")
-@parameters("gateway push")
+@click.argument("deltas", type=click.File("rb"))
+@_gateway_options
+@click.option("--batch", type=click.IntRange(1, 10000), default=1000, show_default=True, help="Deltas of one push.")
 def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     """Send row deltas (JSON lines, `-` for stdin) to a gateway.
 
@@ -51,8 +62,13 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 
 
 @gateway.command(short_help="Fetch row deltas from a gateway.")
-@parameters("gateway options")
-@parameters("gateway pull")
+@_gateway_options
+@click.option("--since", default="0", show_default=True, help="Only deltas with a greater hlc.")
+@click.option("--cursor-file", type=click.Path(path_type=Path), help="Go on where the last pull with it ended.")
+@click.option("--refetch", is_flag=True, help="Forget the cursor and fetch everything.")
+@click.option("--snapshot", is_flag=True, help="Fetch the state of all rows; the cursor goes on behind it.")
+@click.option("--limit", type=click.IntRange(1, 10000), default=5000, show_default=True, help="Deltas of a page.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of stdout.")
 def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     """Fetch row deltas from a gateway as JSON lines, in order of arrival.
 
@@ -139,7 +155,17 @@ def token() -> None:
 
 
 @token.command()
-@parameters("gateway token create")
+@click.option("--sub", required=True, help="The client's id.")
+@click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id.")
+@click.option(
+    "--role", type=click.Choice(["client", "admin"]), default="client", show_default=True, help="What it may do."
+)
+@click.option("--ttl", default="1h", show_default=True, help="How long it is valid: 30s, 15m, 12h, 7d.")
+@click.option("--claim", "claims", multiple=True, metavar="NAME=JSON", help="One more claim, for sync rules.")
+@click.option("--secret-file", type=click.Path(path_type=Path), help="HS256 secrets; the first one signs.")
+@click.option("--private-key", type=click.Path(path_type=Path), help="PEM key, to sign with RS256 or ES256.")
+@click.option("--alg", type=click.Choice(["RS256", "ES256"]), default="RS256", help="Algorithm of --private-key.")
+@click.option("--kid", help="Key id of --private-key in the key set.")
 def create(sub: str, gateway: str, role: str, ttl: str, claims: tuple[str, ...], **signing: Any) -> None:
     """Print a signed token.
 
@@ -165,7 +191,8 @@ def _signed(
 
 
 @token.command()
-@parameters("gateway token rotate")
+@click.option("--secret-file", type=click.Path(path_type=Path), required=True, help="The file the gateway reads.")
+@click.option("--keep", type=click.IntRange(0), default=1, show_default=True, help="Old secrets that stay valid.")
 def rotate(secret_file: Path, keep: int) -> None:
     """Put a new secret first in the file (made if missing).
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from driftline.cli._commands.tables import read_rules
-from driftline.cli._group import LazyGroup, parameters
+from driftline.cli._group import LazyGroup
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.core import io_errors, is_sqlite_file, standard_output, write_all, write_atomically
 from driftline.errors import DriftlineError, OptionError
@@ -27,7 +27,9 @@ def git() -> None:
 
 
 @git.command()
-@parameters("git diff")
+@click.option("--rules", metavar="FILE", help="Key and rules for tables.")
+@click.argument("path")
+@click.argument("versions", nargs=-1)
 def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
     """Show what changed between two versions of a file, for Git."""
     if len(versions) < 6:
@@ -91,7 +93,10 @@ def _show_text(old: str, new: str) -> None:
 
 
 @git.command()
-@parameters("git install")
+@click.option("--global", "is_global", is_flag=True, help="For all repositories of this user.")
+@click.option("--pattern", "patterns", multiple=True, metavar="GLOB", help="Which files.  [default: *.db]")
+@click.option("--rules", metavar="FILE", help="Key and rules for tables; see `driftline diff --help`.")
+@click.option("--textconv", is_flag=True, help="Show databases as SQL text with Git's own diff instead.")
 def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textconv: bool) -> None:
     """Write the settings that make Git use driftline, and print them."""
     path = _attributes_file(is_global)
@@ -155,7 +160,11 @@ def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]
 
 
 @git.command()
-@parameters("git merge")
+@click.option("--rules", metavar="FILE", help="Key and rules for tables.")
+@click.argument("base")
+@click.argument("ours")
+@click.argument("theirs")
+@click.argument("path", required=False)
 def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None) -> int:
     """Merge three versions of a file, for Git: exit 0 when all is merged, 1 when something is left to decide."""
     from driftline.changesets import is_empty, merge as merge_databases
@@ -195,7 +204,7 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
 
 
 @git.command()
-@parameters("git textconv")
+@click.argument("file")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets import dump_lines, is_empty

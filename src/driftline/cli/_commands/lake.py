@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options, parameters
+from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.cli._views import (
@@ -31,6 +31,19 @@ from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
     from driftline.lake import Engine, FlushResult, HistoryEntry, Lake, LogEntry, Scheduler, TableStatus
+
+
+_lake_option = click.option(
+    "--lake",
+    "location",
+    default="lake",
+    envvar="DRIFTLINE_LAKE",
+    show_default=True,
+    show_envvar=True,
+    metavar="PATH|URL",
+    help="Where the lake is.",
+)
+_table_option = click.option("--table", "-t", required=True, metavar="NAME", help="The table.")
 
 
 @click.group(cls=LazyGroup)
@@ -104,7 +117,7 @@ def fold_options(command: Function) -> Function:
     def with_folds(location: str, engine: str, master: str | None, **given: object) -> Any:
         return command(folds=Folds(open_lake(location), engine, master), **given)
 
-    return parameters("lake option")(engine_options(with_folds))
+    return _lake_option(engine_options(with_folds))
 
 
 def open_lake(location: str) -> Lake:
@@ -135,7 +148,9 @@ def _fold_engine(name: str, session: Any) -> Engine:
 
 # `driftline lake schema|extract|flush|compact`: what changes a lake.
 @lake.command(short_help="Register a table's schema, or show it.")
-@parameters("lake schema")
+@click.argument("table")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=False)
+@_lake_option
 def schema(table: str, file: Path | None, location: str) -> int:
     """Register the schema of TABLE from a JSON FILE, or show the registered one."""
     from driftline.deltas import TableSchema
@@ -158,7 +173,15 @@ def schema(table: str, file: Path | None, location: str) -> int:
 
 
 @lake.command(short_help="Turn two snapshots of a table into deltas.")
-@parameters("lake extract")
+@click.argument("a")
+@click.argument("b")
+@click.option("-k", "--key", "key", multiple=True, required=True, metavar="COL", help="A key column; may be repeated.")
+@_table_option
+@click.option("--client-id", required=True, metavar="ID", help="Who makes the deltas.")
+@click.option("--start", metavar="TIMESTAMP", help="The first timestamp.  [default: now, after all known ones]")
+@click.option("--load-base", is_flag=True, help="Load A first where the lake does not hold it.")
+@click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
+@_lake_option
 @engine_options
 def extract(
     a: str, b: str, table: str, load_base: bool, start: str | None, location: str, master: str | None, **options: Any
@@ -188,7 +211,10 @@ def extract(
 
 
 @lake.command(short_help="Add deltas from JSON lines or envelopes.")
-@parameters("lake flush")
+@click.argument("files", nargs=-1)
+@click.option("--gateway", default="flush", show_default=True, metavar="ID", help="Whose deltas these are.")
+@click.option("--table", "-t", metavar="NAME", help="Without FILES: only this table's envelopes.")
+@_lake_option
 @engine_options
 def flush(
     files: tuple[str, ...], gateway: str, table: str | None, location: str, engine: str, master: str | None
@@ -213,7 +239,9 @@ def flush(
 
 
 @lake.command(short_help="Fold new deltas into a new snapshot.")
-@parameters("lake compact")
+@click.option("--table", "-t", metavar="NAME", help="The table.  [default: every table]")
+@click.option("--full", is_flag=True, help="Fold from the deltas alone instead of from the last snapshot.")
+@click.option("--target-file-mb", type=click.IntRange(1), default=32, show_default=True, help="Size of base files.")
 @fold_options
 def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
@@ -237,7 +265,9 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
 
 # `driftline lake materialize|changes|verify|tables|log|history`: what reads a lake.
 @lake.command(short_help="Write the state of a table at any timestamp.")
-@parameters("lake materialize")
+@_table_option
+@click.option("--as-of", metavar="TIMESTAMP", help="The timestamp to travel to.  [default: now]")
+@click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
 @output_options(STATE_FORMATS, "What to write.")
 @fold_options
 def materialize(
@@ -255,7 +285,9 @@ def materialize(
 
 
 @lake.command(short_help="Write the net change between two timestamps.")
-@parameters("lake changes")
+@_table_option
+@click.option("--from", "since", required=True, metavar="TIMESTAMP", help="Where the window begins (not included).")
+@click.option("--to", "until", metavar="TIMESTAMP", help="Where it ends (included).  [default: now]")
 @output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
@@ -271,7 +303,8 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
 
 
 @lake.command(short_help="Prove that the snapshot is the replay of all deltas.")
-@parameters("lake verify")
+@_table_option
+@click.option("--oracle", is_flag=True, help="Also replay every delta in plain Python (slow).")
 @fold_options
 def verify(table: str, oracle: bool, folds: Folds) -> int:
     """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
@@ -297,7 +330,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
 
 @lake.command(short_help="List the tables: rows, columns, what is not folded or waits.")
 @text_or_json("one JSON object per table.")
-@parameters("lake option")
+@_lake_option
 def tables(format_name: str, location: str) -> int:
     """List the tables of a lake and how far their state is."""
     from driftline.lake import status_of
@@ -328,9 +361,9 @@ def _status_line(status: TableStatus) -> str:
 
 
 @lake.command(short_help="List the commits of a table.")
-@parameters("table option")
+@_table_option
 @text_or_json("one JSON object per commit.")
-@parameters("lake option")
+@_lake_option
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
@@ -354,9 +387,10 @@ def _commit_line(entry: LogEntry) -> str:
 
 
 @lake.command(short_help="List every delta of a row and what it won.")
-@parameters("lake history")
+@_table_option
+@click.option("--row", "row_id", required=True, metavar="ID", help="The row id.")
 @text_or_json("one JSON object per delta.")
-@parameters("lake option")
+@_lake_option
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
@@ -386,7 +420,10 @@ def _tell_waiting(folds: Folds, table: str) -> None:
 
 
 @lake.command(short_help="Remove files that nothing refers to; set a horizon.")
-@parameters("lake vacuum")
+@_table_option
+@click.option("--hours", type=click.IntRange(0), default=168, show_default=True, help="Keep what is younger.")
+@click.option("--horizon", metavar="TIMESTAMP", help="Archive the state before it and let its deltas go, for ever.")
+@click.option("--dry-run", is_flag=True, help="Only list the files.")
 @fold_options
 def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Folds) -> int:
     """Remove files that no kept snapshot needs, and list them.

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._commands.compare import flags_of, masker_of, read_config, read_mask_key
-from driftline.cli._group import LazyGroup, chosen_engine, engine_options, parameters
+from driftline.cli._commands.compare import (
+    flags_of,
+    mask_options,
+    masker_of,
+    path_options,
+    read_config,
+    read_mask_key,
+    schema_options,
+)
+from driftline.cli._group import LazyGroup, chosen_engine, engine_options
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.core import is_url, open_bytes, open_output, write_all, write_atomically
@@ -29,7 +37,25 @@ def payloads() -> None:
 
 
 @payloads.command(short_help="Compare many pairs of payloads, also on Spark.")
-@parameters("payloads batch", engine_options)
+@click.argument("inputs", nargs=-1, required=True, metavar="PAIRS | OLD NEW")
+@click.option("--schema", "schemas", multiple=True, metavar="[ENDPOINT=]FILE", help="A schema; can be repeated.")
+@click.option("-o", "--output", required=True, metavar="DIR", help="The folder for reports and aggregates.")
+@click.option("--id", "id_name", default="id", show_default=True, help="The member that joins two inputs.")
+@click.option(
+    "--records", type=click.Choice(["payload", "full"]), default="payload", show_default=True, help="What a side is."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME", help="A header to compare in full records.")
+@schema_options
+@path_options
+@mask_options
+@click.option("--fail-if", "conditions", multiple=True, metavar="CONDITION", help="Exit 1 only if one holds.")
+@click.option("--junit", metavar="FILE", help="Also write JUnit XML, a suite for each endpoint.")
+@click.option("--sarif", metavar="FILE", help="Also write SARIF, a result for each kind of difference.")
+@click.option("--summary", metavar="FILE", help="Also write a Markdown summary, such as $GITHUB_STEP_SUMMARY.")
+@click.option("--annotations", is_flag=True, help="Print the most frequent differences as GitHub annotations.")
+@engine_options
+@click.option("--workers", type=click.IntRange(1), help="Processes of the local engine.  [default: all cores]")
+@click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
 def batch(
     inputs: tuple[str, ...],
     schemas: tuple[str, ...],
@@ -147,7 +173,11 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
 
 
 @payloads.command(short_help="Make pairs of captured traffic (HAR, GoReplay).")
-@parameters("payloads pairs")
+@click.argument("captures", nargs=-1, required=True, metavar="OLD.har NEW.har | FILE.gor")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@click.option("--map-path", "paths", multiple=True, metavar="PATTERN=NEW", help="Replace a pattern in Old's paths.")
+@click.option("--drop-query", "dropped_query", multiple=True, metavar="NAME", help="A query parameter to leave out.")
+@click.option("--key-header", "headers", multiple=True, metavar="NAME", help="A request header that must be equal.")
 def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, ...]) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
     from driftline.payloads import PairingOptions, capture_pairs, record_line
@@ -172,7 +202,21 @@ def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, .
 
 
 @payloads.command(short_help="Suggest rules that explain observed differences.")
-@parameters("payloads suggest")
+@click.argument("pairs")
+@click.option("--schema", metavar="FILE", help="Rules that hold already.")
+@click.option("--root", metavar="NAME", help="The root schema: a component, a JSON Pointer, or an operation.")
+@click.option("--endpoint", metavar="NAME", help="Look at the pairs of one endpoint only.")
+@click.option("--noise", metavar="OLD_OLD", help="Pairs of Old with itself.")
+@click.option("--accept", "wanted", multiple=True, metavar="preserving|sure|all|ID", help="What is put into force.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@click.option("--apply", "target", metavar="FILE", help="Put the accepted rules into the schema FILE; show the change.")
+@click.option("--page", metavar="FILE", help="Also write a page to look through the suggestions.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["yaml", "json"]),
+    help="How it is written.  [default: for people on a terminal, else yaml]",
+)
 def suggest(
     pairs: str,
     *,
@@ -254,7 +298,8 @@ def _written(
 
 
 @payloads.command(short_help="Write a schema that fits samples.")
-@parameters("payloads infer")
+@click.argument("samples", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
     from driftline.payloads import infer_schema, yaml_text
@@ -279,7 +324,16 @@ def _values(path: str) -> Iterator[Any]:
 
 
 @payloads.command(short_help="Find rules that cannot work or never apply.")
-@parameters("payloads lint")
+@click.argument("schema")
+@click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How findings are written.",
+)
 def lint(schema: str, root: str | None, format_name: str) -> int:
     """Find unknown extensions, bad values and rules that can never apply in SCHEMA."""
     from driftline.payloads import lint as find

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, Function, LazyGroup, parameters, spark_conf
+from driftline.cli._group import Command, Function, LazyGroup, several, spark_conf
 from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import plain_table, progress_bar, wide_console
 from driftline.core import open_output, write_atomically
@@ -21,6 +21,23 @@ if TYPE_CHECKING:
     from driftline.pipeline import CheckReport, PairResult, Pipeline, Selection
 
 _indented = partial(json.dumps, ensure_ascii=False, indent=1)
+
+
+_selection = several(
+    click.option("--select", "patterns", multiple=True, metavar="STAGE", help="Only these stages, as orders/*."),
+    click.option("--from", "first", metavar="LABEL", help="No snapshots before this day or number."),
+    click.option("--to", "last", metavar="LABEL", help="No snapshots after this day or number."),
+    click.option("--retry-failed", is_flag=True, help="Only stages that the last run did not finish."),
+)
+_text_or_json = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="A table for people, or JSON.",
+)
+_pipeline_file = click.argument("file", metavar="FILE")
 
 
 def selecting(command: Function) -> Function:
@@ -35,7 +52,7 @@ def selecting(command: Function) -> Function:
         failed = failed_stages(RecordStore(state_directory(load(file))).last_run()) if retry_failed else None
         return command(file=file, selection=Selection(patterns, first, last, failed), **given)
 
-    return parameters("selection")(with_selection)
+    return _selection(with_selection)
 
 
 @click.group(cls=LazyGroup)
@@ -44,7 +61,8 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@parameters("pipeline history")
+@_pipeline_file
+@_text_or_json
 def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
     from driftline.cli._views import show_runs
@@ -59,7 +77,7 @@ def history(file: str, format_name: str) -> int:
 
 
 @pipeline.command()
-@parameters("pipeline init")
+@click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
     from driftline.errors import OptionError
@@ -74,7 +92,10 @@ def init(file: str) -> int:
 
 
 @pipeline.command()
-@parameters("pipeline plan", selecting)
+@_pipeline_file
+@selecting
+@click.option("--full-refresh", is_flag=True, help="As if everything had to be done again.")
+@_text_or_json
 def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.cli._views import show_plan
@@ -89,7 +110,14 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
 
 
 @pipeline.command()
-@parameters("pipeline report")
+@_pipeline_file
+@click.option("-o", "--output", metavar="PAGE", help="Write to PAGE instead of stdout.")
+@click.option(
+    "--run", "run_id", metavar="ID", help="An earlier run, as `pipeline history` names it. Default: the newest."
+)
+@click.option(
+    "--format", "format_name", type=click.Choice(["html", "json"]), help="Default: json for -o FILE.json, else html."
+)
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
     from driftline.pipeline import load, report_page, run_report
@@ -105,7 +133,30 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 
 
 @pipeline.command()
-@parameters("pipeline run", spark_conf, selecting)
+@_pipeline_file
+@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
+@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@spark_conf
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Wait that long for another run of this pipeline. Default: refuse at once.",
+)
+@selecting
+@click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")
+@click.option(
+    "--check-outputs", "thorough", is_flag=True, help="Read every output again to see whether it is still right."
+)
+@click.option(
+    "--full-refresh",
+    is_flag=True,
+    help="Forget what was loaded: do every stage again, in a new generation of each lake table.",
+)
+@_text_or_json
+@click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
@@ -127,7 +178,8 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
 
 
 @pipeline.command()
-@parameters("pipeline status")
+@_pipeline_file
+@_text_or_json
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
     from driftline.cli._views import show_table
@@ -168,7 +220,20 @@ _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error"
 
 
 @click.command(cls=Command)
-@parameters("check", spark_conf)
+@click.argument("file", metavar="PAIRS")
+@click.option("--select", multiple=True, metavar="NAME", help="Only these pairs, as sales_*. May be repeated.")
+@click.option("--parallel", type=click.IntRange(1), metavar="N", help="So many at once. Default: what the file says.")
+@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
+@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@spark_conf
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json", "junit", "html"]),
+    help="Default: by the ending of -o FILE, else a table for people.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the report to FILE instead of stdout.")
+@click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def check(
     file: str, master: str | None, format_name: str | None, output: str | None, progress: bool | None, **options: Any
 ) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, parameters
+from driftline.cli._group import Command
 
 if TYPE_CHECKING:
     from driftline.gateway import CompactionSettings, GatewaySettings
@@ -23,7 +23,56 @@ _MIB = 1 << 20
 
 
 @click.command(cls=Command)
-@parameters("serve")
+@click.option("--gateway", metavar="ID", help="Also sync deltas; the gateway's id, as it stands in paths and tokens.")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The log's directory.")
+@click.option("--payload-limit", default=50.0, show_default=True, help="MiB of each payload to compare.")
+@click.option("--max-in-flight", default=64, show_default=True, help="Comparisons under way before others get 503.")
+@click.option("--open-compare", is_flag=True, help="Comparing beside a gateway needs no token.")
+@click.option("--log", metavar="URL", help="Keep the log in PostgreSQL, for several hosts.  [default: a file in DATA]")
+@click.option("--lake", metavar="DIR|URL", help="Where deltas are flushed to.  [default: DATA/lake]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8787, show_default=True, help="0 takes a free one.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain, to serve HTTPS.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
+@click.option(
+    "--per-address",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Connections of one address; 0: no limit, as behind a proxy.",
+)
+@click.option("--jwt-secret-file", "secret_file", type=click.Path(path_type=Path), help="HS256 secrets, one a line.")
+@click.option("--jwks", "key_set", metavar="FILE|URL", help="JSON web key set (RS256, ES256), or its https address.")
+@click.option("--audience", "audiences", multiple=True, help="Accept tokens for this `aud`; can be repeated.")
+@click.option("--issuer", help="Accept tokens with this `iss` only.")
+@click.option(
+    "--claim", "claim_names", multiple=True, metavar="NAME=CLAIM", help="The claim that stands for sub, gw or role."
+)
+@click.option("--gateway-from-audience", is_flag=True, help="A token without `gw` is for this gateway.")
+@click.option("--insecure", is_flag=True, help="No authentication; loopback only.")
+@click.option("--body-limit", type=click.FloatRange(0.001, None), default=16, show_default=True, help="MiB of a push.")
+@click.option(
+    "--rate-limit",
+    default=200.0,
+    show_default=True,
+    help="Requests per second and client, ten of an address without a valid token; 0: none.",
+)
+@click.option("--max-pending", default=50000, show_default=True, help="Deltas waiting before pushes get 503.")
+@click.option("--flush-mb", default=16.0, show_default=True, help="Flush when so many MiB have gathered.")
+@click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
+@click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
+@click.option("--snapshot-mb", default=2048, show_default=True, help="MiB of merged rows kept for new clients.")
+@click.option("--compact-deltas", default=50000, show_default=True, help="Compact a table with so many new deltas.")
+@click.option("--compact-mb", default=64.0, show_default=True, help="Compact a table with so many MiB of them.")
+@click.option("--compact-seconds", default=300.0, show_default=True, help="Compact when one has waited so long.")
+@click.option("--no-compact", is_flag=True, help="Leave compaction to `lake compact`.")
+@click.option("--master", metavar="URL", help="Compact on this Spark master.")
+@click.option("--adopt-lake", is_flag=True, help="Go on with a lake that belongs to another log of this gateway.")
+@click.option("--cors-origin", "cors_origins", multiple=True, help="Allow a browser origin; can be repeated.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="How much to log."
+)
 def serve(payload_limit: float, max_in_flight: int, per_address: int, **options: Any) -> None:
     """Serve payload comparisons, and push and pull of row deltas, over HTTP."""
     from driftline.http import ConnectionLimits, ServerOptions, serve as run
@@ -119,7 +168,10 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
 
 
 @click.command(cls=Command)
-@parameters("ui")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="[DIR]", default=".")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8790, show_default=True, help="0 takes a free one.")
+@click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
 def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
     from driftline.http import ServerOptions, listen, serve

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, parameters, tell_choice
+from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
@@ -232,7 +232,8 @@ _SECTIONS = {
 
 
 @click.command(cls=DiffCommand, sections=_SECTIONS, brief=_BRIEF)
-@parameters("diff")
+@click.argument("a")
+@click.argument("b")
 @table_options
 @engine_options
 @click.option(
@@ -242,7 +243,33 @@ _SECTIONS = {
     metavar="NAME",
     help=f"{formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
 )
-@parameters("diff output")
+@click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
+@click.option(
+    "--column-type",
+    "column_types",
+    multiple=True,
+    metavar="COL=TYPE",
+    help="Declared SQLite type of a column in a changeset; others are inferred and shown. May be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE (whole or not at all) instead of stdout: a path or s3://…; "
+    "with / at the end a folder of ordered parts.",
+)
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most N events of each kind.")
+@click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
+@click.option(
+    "--auto",
+    type=click.Choice(["reading", "rules"]),
+    is_flag=False,
+    flag_value="reading",
+    help="Choose how files are read, and the key where none is given, and say it as options; "
+    "--auto=rules also takes rules that make frequent changes equal. Write it behind A and B.",
+)
+@click.option("--explain", is_flag=True, help="Say what would be compared and how, without doing it.")
+@click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
 def diff(
     a: str,
     b: str,
@@ -424,7 +451,10 @@ def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
 
 
 @click.command(cls=Command)
-@parameters("patch", reading_options)
+@click.argument("a")
+@click.argument("events")
+@reading_options
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
     from driftline.tables import patch as patch_file
@@ -438,7 +468,18 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 
 
 @click.command(cls=Command)
-@parameters("merge", table_options)
+@click.argument("base")
+@click.argument("ours")
+@click.argument("theirs")
+@table_options
+@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side decides a conflict.")
+@click.option(
+    "--conflicts",
+    type=click.Choice(["list", "markers"]),
+    default="list",
+    help="List conflicts and write nothing, or write their rows in both versions.  [default: list]",
+)
+@click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, conflicts: Any, output: str, **rules: Any) -> int:
     """Merge the changes that OURS and THEIRS made to the table BASE, CSV or JSON Lines."""
     from driftline.tables import event_line, merge as merge_files
