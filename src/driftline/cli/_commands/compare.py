@@ -175,9 +175,11 @@ def _shown(path: str) -> str:
 
 def _rendered(report: Report, format_name: str, name: str, output: str | None, error: PayloadError | None) -> bytes:
     """The report; of a comparison that was cut short, as JSON its error response with what was found until then."""
-    from driftline.payloads import error_response, indented, junit_xml, to_json_bytes
+    from driftline.payloads import error_response, indented, to_json_bytes
 
     if format_name == "junit":
+        from driftline.payloads import junit_xml
+
         return junit_xml(report, name, error)
     if format_name == "text":
         return report.to_text(is_terminal=output is None and sys.stdout.isatty())

@@ -402,14 +402,14 @@ def _write_file(
     settings: dict[str, Any],
     heading: Callable[[Stats], Title],
 ) -> Stats:
-    import tempfile
-
-    from driftline.tables import report_settings
-
     run = find_engine(engine)
     with open_output(output, (job.a, job.b)) as file, packed(file, output) as out:
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
+        import tempfile
+
+        from driftline.tables import report_settings
+
         if settings and engine == "spark":
             from driftline.spark import diff_to_changeset
 
