@@ -183,16 +183,16 @@ class _UnusualError(Exception):
 def read_yaml(text: str) -> Any:
     """The content of a document; raises `SCHEMA_PARSE_ERROR`."""
     try:
-        return _read_quickly(text)
+        return _read_quickly(text, _Reader())
     except _UnusualError:
         return _read_slowly(text)
 
 
-def _read_quickly(text: str) -> Any:
+def _read_quickly(text: str, reader: _Reader) -> Any:
     from yaml import YAMLError, events
     from yaml.cyaml import CParser
 
-    deadline, reader = current(), _Reader()
+    deadline = current()
     handlers: dict[type[Any], Any] = {
         events.ScalarEvent: reader.scalar,
         events.MappingStartEvent: lambda event: reader.start(event, {}),
@@ -239,7 +239,7 @@ class _Reader:
         value = _plain(event.value) if event.implicit[0] else event.value
         owner, name = self._open[-1] if self._open else (None, None)
         if type(owner) is not dict or name is not None:
-            self._place(value, event.anchor)
+            self._place(value, event, event.anchor)
             return
         name = key_text(value)
         if name in owner or event.anchor is not None:
@@ -249,7 +249,7 @@ class _Reader:
     def start(self, event: Any, value: Any) -> None:
         if event.tag is not None or len(self._open) >= MAX_NESTING:
             raise _UnusualError
-        self._place(value, event.anchor)
+        self._place(value, event, event.anchor)
         self._open.append((value, None))
 
     def end(self, _event: Any) -> None:
@@ -259,9 +259,9 @@ class _Reader:
         value = self._anchors.get(event.anchor, self)
         if value is self or any(one is value for one, _ in self._open):
             raise _UnusualError
-        self._place(value, None)
+        self._place(value, event, None)
 
-    def _place(self, value: Any, anchor: str | None) -> None:
+    def _place(self, value: Any, _event: Any, anchor: str | None) -> None:
         owner, name = self._open[-1] if self._open else (None, None)
         if owner is None:
             self.content = value
@@ -274,6 +274,29 @@ class _Reader:
             self._open[-1] = (owner, None)
         if anchor is not None:
             self._anchors[anchor] = value
+
+
+class _MarkReader(_Reader):
+    """Notes as well where values begin, by their pointers; an alias begins where its anchor does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: dict[str, tuple[int, int]] = {}
+        self._pointers: list[str] = []  # of the open containers, and of the value placed last
+        self._anchor_marks: dict[str, tuple[int, int]] = {}
+
+    def _place(self, value: Any, event: Any, anchor: str | None) -> None:
+        owner, name = self._open[-1] if self._open else (None, None)
+        pointer = ""
+        if owner is not None:
+            step = str(len(owner)) if type(owner) is list else escape_pointer(name or "")
+            pointer = f"{self._pointers[len(self._open) - 1]}/{step}"
+        super()._place(value, event, anchor)
+        mark = (event.start_mark.line + 1, event.start_mark.column + 1)
+        self.marks[pointer] = self._anchor_marks.get(event.anchor, mark) if anchor is None else mark
+        if anchor is not None:
+            self._anchor_marks[anchor] = mark
+        self._pointers[len(self._open) :] = [pointer]
 
 
 @lru_cache(maxsize=8192)
@@ -344,13 +367,12 @@ def _read_slowly(text: str) -> Any:
 
 def yaml_marks(text: str) -> dict[str, tuple[int, int]]:
     """Pointer -> (line, column), from 1; empty where the text cannot be read."""
-    from yaml import YAMLError
-    from yaml.cyaml import CBaseLoader
-
+    reader = _MarkReader()
     try:
-        return _marks(CBaseLoader(text.replace("\t", " ")).get_single_node())
-    except (YAMLError, UnicodeError):
+        _read_quickly(text.replace("\t", " "), reader)
+    except _UnusualError:
         return _slow_marks(text)
+    return reader.marks
 
 
 def _slow_marks(text: str) -> dict[str, tuple[int, int]]:
@@ -359,12 +381,9 @@ def _slow_marks(text: str) -> dict[str, tuple[int, int]]:
 
     try:
         # Tabs are fine in flow style but not elsewhere; a space takes the same column.
-        return _marks(YAML(typ="rt", pure=True).compose(text.replace("\t", " ")))
+        root = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
     except (YAMLError, RecursionError):
         return {}
-
-
-def _marks(root: Any) -> dict[str, tuple[int, int]]:
     marks: dict[str, tuple[int, int]] = {}
     waiting = [("", root)] if root is not None else []
     seen: set[int] = set()
