@@ -13,7 +13,7 @@ from typing import Any
 from driftline.payloads._compare.leaves import fast_types
 from driftline.payloads._compare.pairing import (
     Numbered,
-    Settled,
+    Pairing,
     identity_of,
     pair_items,
     settle_texts,
@@ -114,25 +114,26 @@ def _unordered_items(plan: NodePlan) -> Items:
         if are_texts and len(old) == len(new) and sorted(old) == sorted(new):
             run.checked += len(old)
             return
-        settled: dict[int, Settled] = {}
+        settled: Pairing = {}
         if are_texts and keeps_texts and "" not in old and "" not in new:
-            settled = settle_texts(old, new)
+            settled = settle_texts(old, new, run)
         elif identity is not None and len(old) >= QUICK_FROM_ITEMS:
             settled = settle_unique(plan.item(), identity, old, new, run)
-        lost, found = _compare_unordered(plan, list(enumerate(old)), list(enumerate(new)), settled, run, path)
+        taken = set(settled.values())
+        lefts = [pair for pair in enumerate(old) if pair[0] not in settled]
+        rights = [pair for pair in enumerate(new) if pair[0] not in taken]
+        lost, found = _compare_unordered(plan, lefts, rights, run, path)
         _report_unpaired(plan.rules, OLD, lost, run, path)
         _report_unpaired(plan.rules, NEW, found, run, path)
 
     return compare
 
 
-def _compare_unordered(
-    plan: NodePlan, old: Numbered, new: Numbered, settled: dict[int, Settled], run: Run, path: Path
-) -> tuple[Unpaired, Unpaired]:
+def _compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
     """Pair and compare the items in Old's order; what is left of either side, as far as it is not reported yet."""
     item = plan.item()
     with _without_collector(len(old) + len(new)):
-        partners = pair_items(plan, old, new, {position: pair.partner for position, pair in settled.items()}, run, path)
+        partners = pair_items(plan, old, new, run, path)
     lost: Unpaired = []
     taken = set(partners.values())
     if item.settings.warns_of_values:
@@ -141,10 +142,7 @@ def _compare_unordered(
                 if position not in paired:
                     warn_unreadable(item, value, side, run, (path, index))
     for position, (index, left) in enumerate(old):
-        if position in settled:
-            run.checked += settled[position].checked
-            run.ignored += settled[position].ignored
-        elif position in partners:
+        if position in partners:
             item.compare(left, new[partners[position]][1], run, (path, index))
         else:
             _lose(plan.rules, (path, index), left, lost, run, path)
@@ -225,7 +223,7 @@ def _keyed_items(plan: NodePlan) -> Items:
             counts = f"{len(before.keyless)} in Old, {len(after.keyless)} in New"
             message = f"Items without a key ({counts}) are compared as an unordered rest"
             run.warn("RULE_ERROR", path, message, rules.text("array-key"))
-            rest = _compare_unordered(plan, before.keyless, after.keyless, {}, run, path)
+            rest = _compare_unordered(plan, before.keyless, after.keyless, run, path)
             lost.extend(rest[OLD])
             extra.extend(rest[NEW])
         _report_unpaired(rules, OLD, lost, run, path)

@@ -154,14 +154,6 @@ def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Pat
 
 
 # Unordered items with one possible partner.
-class Settled(NamedTuple):
-    """The partner of an item that it surely matches, and the leaves of both."""
-
-    partner: int
-    checked: int
-    ignored: int
-
-
 def identity_of(item: NodePlan) -> Callable[[Any], Token] | None:
     """The members that are equal in matching items, because they have no rule; None where that cannot be said."""
     if item.condition or item.choices or item.rules.problems or item.aliases or not has_plain_names(item):
@@ -179,8 +171,8 @@ def _must_be_equal(plan: NodePlan) -> bool:
 
 def settle_unique(
     item: NodePlan, identity: Callable[[Any], Token], old: list[Json], new: list[Json], run: Run
-) -> dict[int, Settled]:
-    """The items of Old whose identity occurs once on each side, as far as they surely match their only partner."""
+) -> Pairing:
+    """Count the items whose identity occurs once on each side, as far as they surely match their only partner."""
     if run.trace is not None or not set(map(type, old)) == {dict} == set(map(type, new)):
         return {}
     try:
@@ -188,42 +180,48 @@ def settle_unique(
         pairs = [(index, places[value]) for index, value in _unique(map(identity, old)) if value in places]
     except (KeyError, TypeError):  # a member is missing, or a container: a default or a rule may stand for it
         return {}
-    settled: dict[int, Settled] = {}
-    trial = run.probe()
+    settled: Pairing = {}
+    trial, match = run.probe(), item.match
     for index, place in pairs:
         run.check_at(index)
         trial.checked = trial.ignored = 0
-        try:
-            if item.match is None or not item.match(old[index], new[place], trial):
+        if match is None or not match(old[index], new[place], trial):
+            try:
                 item.compare(old[index], new[place], trial, None)
-        except (StopComparisonError, PayloadError):
-            trial = run.probe()
-        else:
+            except (StopComparisonError, PayloadError):
+                trial = run.probe()
+                continue
             if trial.warnings:
                 trial = run.probe()
-            else:
-                settled[index] = Settled(place, trial.checked, trial.ignored)
+                continue
+        settled[index] = place
+        run.checked += trial.checked
+        run.ignored += trial.ignored
     return settled
 
 
-def settle_texts(old: list[str], new: list[str]) -> dict[int, Settled]:
-    """The texts of Old that are in New too, each with its earliest free partner."""
+def settle_texts(old: list[str], new: list[str], run: Run) -> Pairing:
+    """Count the texts of Old that are in New too, each with its earliest free partner."""
     waiting: dict[str, list[int]] = {}
     for index in range(len(new) - 1, -1, -1):
         waiting.setdefault(new[index], []).append(index)
-    return {index: Settled(waiting[text].pop(), 1, 0) for index, text in enumerate(old) if waiting.get(text)}
+    settled = {index: waiting[text].pop() for index, text in enumerate(old) if waiting.get(text)}
+    run.checked += len(settled)
+    return settled
 
 
 def _unique(identities: Iterable[Token]) -> Iterator[tuple[int, Token]]:
     known = list(identities)
+    if len(set(known)) == len(known):
+        return iter(enumerate(known))
     counts = Counter(known)
     return ((index, value) for index, value in enumerate(known) if counts[value] == 1)
 
 
 # Pairs.
-def pair_items(plan: NodePlan, old: Numbered, new: Numbered, partners: Pairing, run: Run, path: Path) -> Pairing:
-    """The partners of all items that have one; those in `partners` are known already."""
-    item = plan.item()
+def pair_items(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> Pairing:
+    """The partners of all items that have one."""
+    item, partners = plan.item(), Pairing()
     steps = [_pair_equal, _pair_similar]
     if needs_pairwise(item):
         steps.insert(0, _pair_tolerant)

@@ -38,6 +38,7 @@ MAX_ATTEMPTS = 32  # at a function for objects that have none yet
 MAX_MEMBERS = 200
 NESTED_LEVELS = 2  # objects inside objects that are matched along
 IGNORED_LEAF = 1 << 32
+_SMALL = 1e6
 
 
 def compile_root(settings: SchemaSettings) -> Plans:
@@ -372,35 +373,63 @@ def _shape_match(plan: NodePlan) -> Match | None:
     """
     if not _is_plain_object(plan) or not (plan.node.properties or plan.states[OLD].members):
         return None
-    known: dict[tuple[str, ...], Tally] = {}
-    seen = 0
+    find = _finder(plan)
+    last: Tally = _never
     quick_depth = plan.settings.config.max_depth - NESTED_LEVELS
 
     def match(old: dict[str, Json], new: dict[str, Json], run: Run) -> bool:
-        nonlocal seen
+        nonlocal last
         if run.depth >= quick_depth:
             return False
+        try:
+            # A function knows its objects by the names of their members, so that the last one may be asked at once.
+            tally = last(old, new)
+        except KeyError:
+            tally = -1
+        if tally < 0:
+            found = find(old)
+            if found is last or (tally := _tally(found, old, new)) < 0:
+                return False
+            last = found
+        if tally < IGNORED_LEAF:
+            run.checked += tally
+        else:
+            run.checked += tally % IGNORED_LEAF
+            run.ignored += tally // IGNORED_LEAF
+        return True
+
+    return match
+
+
+def _never(_old: dict[str, Json], _new: dict[str, Json]) -> int:
+    return -1
+
+
+def _tally(function: Tally, old: dict[str, Json], new: dict[str, Json]) -> int:
+    try:
+        return function(old, new)
+    except KeyError:
+        return -1
+
+
+def _finder(plan: NodePlan) -> Callable[[dict[str, Json]], Tally]:
+    """Finds the function for the shape of an object, which is made when enough objects have come by."""
+    known: dict[tuple[str, ...], Tally] = {}
+    seen = 0
+
+    def find(old: dict[str, Json]) -> Tally:
+        nonlocal seen
         shape = tuple(old)
         found = known.get(shape)
         if found is None:
             seen += 1
-            if not OBJECTS_BEFORE_CODE < seen <= OBJECTS_BEFORE_CODE + MAX_ATTEMPTS:
-                return False
-            found = _generated(plan, old, NESTED_LEVELS)
-            if found is None:
-                return False
-            known[shape] = found
-        try:
-            tally = found(old, new)
-        except KeyError:
-            return False
-        if tally < 0:
-            return False
-        run.checked += tally % IGNORED_LEAF
-        run.ignored += tally // IGNORED_LEAF
-        return True
+            if OBJECTS_BEFORE_CODE < seen <= OBJECTS_BEFORE_CODE + MAX_ATTEMPTS:
+                found = _generated(plan, old, NESTED_LEVELS)
+                if found is not None:
+                    known[shape] = found
+        return found or _never
 
-    return match
+    return find
 
 
 def _is_plain_object(plan: NodePlan) -> bool:
@@ -458,18 +487,23 @@ def _leaf_test(plan: NodePlan, sample: Json, constants: dict[str, Any]) -> str |
     if type(sample) not in types:
         return None
     held, tests = _constant(constants, types), []
+    if meaning.near is not None and type(sample) is float:
+        # The error of doubles is below 1e-15 of both values: of small ones it is known beforehand.
+        small = min(_SMALL, meaning.near / 4e-15)
+        apart = meaning.near - (2 * small + meaning.near) * 1e-15
+        low, high, least, most = (_constant(constants, each) for each in (-apart, apart, -small, small))
+        is_near = f"{low} < left - right < {high} and {least} < left < {most}"
+        tests.append(f"type(left) is float is type(right) and {is_near}")
     if meaning.keeps_equal:
-        kind = "type(left) is str" if types == {str} else f"type(left) in {held} and type(left) is type(right)"
-        empty = " and left != ''" if drops_empty and str in types else ""
-        tests.append(f"{kind} and left == right{empty}")
+        kind, is_text = _constant(constants, type(sample)), type(sample) is str
+        empty = " and left != ''" if drops_empty else ""
+        same = "left == right" if is_text else "type(right) is type(left) and left == right"
+        tests.append(f"type(left) is {kind} and {same}{empty if is_text else ''}")
+        if len(types) > 1:
+            tests.append(f"type(left) in {held} and type(left) is type(right) and left == right{empty}")
     if meaning.quick_text is not None and str in types:
         text = _constant(constants, meaning.quick_text)
         tests.append(f"type(left) is str is type(right) and left != '' != right and {text}(left) == {text}(right)")
-    if meaning.near is not None and float in types:
-        distance = (
-            "abs(left - right) + (abs(left) + abs(right)) * 1e-15"  # the error of doubles is below the second part
-        )
-        tests.append(f"type(left) is float is type(right) and {distance} < {_constant(constants, meaning.near)}")
     if not meaning.is_plain:
         empty = " and left != '' != right" if drops_empty else ""
         agree = _constant(constants, meaning.agree)
