@@ -93,18 +93,19 @@ def test_a_command_is_tried_again_and_stopped_when_it_takes_too_long(ended: tupl
     assert "No such file" in words
 
 
-def test_a_command_makes_a_message_of_the_figures(ended: tuple[Pipeline, RunRecord]) -> None:
+def test_the_recipe_makes_a_message_of_the_figures(ended: tuple[Pipeline, RunRecord]) -> None:
     pipeline, record = ended
     wild = replace(record, exceeded=('say "no"\n{summary}\\',))
-    script = """
-import json, sys
-run = json.load(sys.stdin)
-words = [f"{run['pipeline']}: {run['result']}", *run["exceeded"]]
-open("message.json", "w").write(json.dumps({"text": "\\n".join(words)}))
-"""
-    assert call_hooks(with_hook(pipeline, command=(sys.executable, "-c", script)), wild) == []
-    message = json.loads((pipeline.directory / "message.json").read_text())
-    assert message == {"text": 'p: exceeded\nsay "no"\n{summary}\\'}
+    recipe = Path(__file__).parents[2] / "examples/recipes/chat/post_message.py"
+    for member in ("text", "content"):
+        with chat(204) as (address, received):
+            command = (sys.executable, str(recipe), address, member)
+            assert call_hooks(with_hook(pipeline, command=command), wild) == []
+            assert received == [{member: 'p: exceeded\nsay "no"\n{summary}\\'}]
+    with chat(500, 204) as (address, received):
+        command = (sys.executable, str(recipe), address)
+        assert call_hooks(with_hook(pipeline, command=command, retries=1), wild) == []
+        assert len(received) == 2
 
 
 @pytest.mark.parametrize("line", ['format = "slack"', 'template = "message.json"'])
