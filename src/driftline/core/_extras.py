@@ -83,7 +83,6 @@ def load_function(location: str) -> Any:
 # top-level module -> (extra, subject and verb of the message)
 EXTRA_OF: dict[str, tuple[str, str]] = {
     "apsw": ("sqlite", "changesets need"),
-    "sqlglot": ("sqlite", "changesets from SQL need"),
     "deltalake": ("lake", "the lake needs"),
     "obstore": ("cloud", "files in object stores need"),
     "pyiceberg": ("iceberg", "Iceberg tables need"),
