@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import driftline.lake._store.flush as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError
-from driftline.gateway._lake.flush import Flusher, LakeTie
+from driftline.gateway._lake.flush import Flusher, LakeTie, import_foreign
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.push import parse_push, stored_delta
 from driftline.lake import Lake
@@ -188,3 +189,29 @@ def test_a_range_that_the_lake_knew_whole_is_no_lake_set_back(setting: Setting) 
     setting.restarted().flush()  # everything is known, and without a schema nothing is written
     assert setting.restarted().look().notices == []
     assert setting.log.head().flushed == 2
+
+
+@pytest.mark.parametrize("has_schema", [True, False], ids=["Parquet", "envelopes"])
+def test_what_a_copy_of_the_log_flushed_is_imported_after_the_log_took_a_new_id(
+    setting: Setting, tmp_path: Path, has_schema: bool
+) -> None:
+    """Under the id that both have, files of the copy look like the log's own: they are not taken as inspected."""
+    if has_schema:
+        setting.store.register(SCHEMA)
+    setting.push(*rows(0, 3))
+    setting.flusher.flush()
+    setting.log.close()
+    (tmp_path / "copy").mkdir()
+    for path in tmp_path.glob("log.sqlite*"):
+        shutil.copy(path, tmp_path / "copy")
+    copy, original = Setting(tmp_path / "copy"), Setting(tmp_path)
+    copy.store = FlushTarget(str(tmp_path / "lake"))
+    original.push(*rows(10, 2))
+    original.flusher.flush()
+    assert import_foreign(copy.log, copy.store) == (0, [], False)
+    copy.push(*rows(20, 1))
+    copy.restarted().flush()
+    assert import_foreign(copy.log, copy.store) == (2, [], True)
+    assert {stored_delta(each.body).row_id for each in copy.log.read(0, 99)} == {"0", "1", "2", "10", "11", "20"}
+    for each in (copy, original):
+        each.log.close()

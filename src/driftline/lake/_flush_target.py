@@ -35,6 +35,7 @@ from driftline.lake._store.rows import decode_deltas, delta_file_schema
 from driftline.lake._store.schemas import every_column, horizon_of, refused_before, register, schema_of
 from driftline.lake._store.tables import (
     Commit,
+    StoredTable,
     commits_of,
     create_at,
     load,
@@ -69,6 +70,7 @@ class ForeignFiles:
     envelopes: list[str]
     files: list[str]
     archived_below: int | None = None  # deltas up to this timestamp are only in the archived base
+    sequence: int = 0  # the greatest one that the table has of the log
 
 
 @contextmanager
@@ -129,12 +131,7 @@ class FlushTarget:
         """The position of a log, over all tables."""
         found: list[LogPosition] = []
         for table in self.lake.tables():
-            deltas_table = load(self.lake, table, "deltas")
-            committed = transaction_version(deltas_table, log_transaction(log_id))
-            if committed is not None:
-                found.append(LogPosition(committed, transaction_version(deltas_table, arrival_transaction(log_id))))
-            makers = (maker_of(name) for name in envelope_paths(self.lake, table))
-            found += [LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id]
+            found += _positions(load(self.lake, table, "deltas"), envelope_paths(self.lake, table), log_id)
         return max(found, key=lambda each: (each.sequence, each.arrival or 0), default=None)
 
     @_lake_errors()
@@ -241,15 +238,17 @@ class FlushTarget:
         names = envelope_paths(self.lake, table)
         new = [relative(table, "envelopes", name) for name in names if name not in envelopes]
         deltas_table = load(self.lake, table, "deltas")
+        sequence = max((each.sequence for each in _positions(deltas_table, names, log_id)), default=0)
         if deltas_table is None:
-            return ForeignFiles(version, names, [path for path in new if not is_written_by(path, log_id)])
+            foreign = [path for path in new if not is_written_by(path, log_id)]
+            return ForeignFiles(version, names, foreign, sequence=sequence)
         latest, horizon = deltas_table.version(), horizon_of(deltas_table)
         paths = self._added_since(table, version, latest, log_id)
         if paths is None:  # the first inspection, a cleaned-up log, or a lake that was set back
             paths = [file.path for file in deltas_table.files()]
         files = [relative(table, "deltas", path) for path in paths] + new
         foreign = [path for path in files if not is_written_by(path, log_id)]
-        return ForeignFiles(latest, names, foreign, None if horizon is None else horizon - 1)
+        return ForeignFiles(latest, names, foreign, None if horizon is None else horizon - 1, sequence)
 
     def deltas_in(self, table: str, path: str) -> Iterator[RowDelta]:
         """The deltas of a file that `foreign_files` named; where it was merged into others, those of all files."""
@@ -284,6 +283,16 @@ class FlushTarget:
             if log_transaction(log_id) not in entry.transactions:
                 paths.append(entry.new_data)
         return [path for added in reversed(paths) for path in added]
+
+
+def _positions(deltas_table: StoredTable | None, envelopes: list[str], log_id: str) -> Iterator[LogPosition]:
+    """The positions of a log that one table names."""
+    committed = transaction_version(deltas_table, log_transaction(log_id))
+    if committed is not None:
+        yield LogPosition(committed, transaction_version(deltas_table, arrival_transaction(log_id)))
+    for maker in map(maker_of, envelopes):
+        if maker is not None and maker[0] == log_id:
+            yield LogPosition(maker[1], None)
 
 
 def _gateway_of(file: DataFile) -> str:

@@ -351,6 +351,8 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], b
         stored = json.loads(log.document(IMPORTED) or b"{}").get(table, {})
         done = {"version": -1, "files": [], "envelopes": [], **stored}
         found = store.foreign_files(table, done["version"], set(done["envelopes"]), log.identity().log_id)
+        if found.sequence > log.head().flushing:
+            return taken, refused, False  # a copy of the log flushed: its files are foreign once this one has a new id
         files = list(dict.fromkeys((*done["files"], *found.files)))  # to read, relative to the lake
         progress = {"version": found.version, "files": files, "envelopes": found.envelopes}
         if found.archived_below is not None:
