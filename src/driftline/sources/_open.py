@@ -170,6 +170,7 @@ def _unzipped(file: InputFile, workspace: Workspace) -> InputFile:
         import zipfile
         import zlib
 
+        # An unknown method of compression is a NotImplementedError there, a password that is missing a RuntimeError.
         broken = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
         words = f"{file.name} is a ZIP archive that cannot be read"
         with (

@@ -29,6 +29,11 @@ _selection = several(
     click.option("--to", "last", metavar="LABEL", help="No snapshots after this day or number."),
     click.option("--retry-failed", is_flag=True, help="Only stages that the last run did not finish."),
 )
+_engine_options = several(
+    click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says."),
+    click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark."),
+    spark_conf,
+)
 _text_or_json = click.option(
     "--format",
     "format_name",
@@ -134,9 +139,7 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 
 @pipeline.command()
 @_pipeline_file
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
-@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
-@spark_conf
+@_engine_options
 @click.option(
     "--wait",
     "wait_seconds",
@@ -223,9 +226,7 @@ _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error"
 @click.argument("file", metavar="PAIRS")
 @click.option("--select", multiple=True, metavar="NAME", help="Only these pairs, as sales_*. May be repeated.")
 @click.option("--parallel", type=click.IntRange(1), metavar="N", help="So many at once. Default: what the file says.")
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
-@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
-@spark_conf
+@_engine_options
 @click.option(
     "--format",
     "format_name",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,16 +61,16 @@ class RangeInput:
     deletes: pa.Table
 
 
-class RangeJob:
+class RangeJob(ABC):
     """The work on a range; picklable, because it may run in another process."""
 
     needs_originals = False  # whether deltas must have `ORIGINAL_COLUMNS`
     every_range = False  # whether ranges without new deltas are processed too
     checks_ids = False  # whether delta ids are recomputed and checked
 
+    @abstractmethod
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Process one range; the results are small records of plain data."""
-        raise NotImplementedError
 
 
 class KeepRows(RangeJob):
