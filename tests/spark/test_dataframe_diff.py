@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import driftline as dl
 import driftline.spark
 from driftline.errors import TableError
 
@@ -27,15 +30,19 @@ TYPES = {
     "array<int>": ("array(1, null)", "array(1, null)", "array(null, 1)"),
     "map<string,array<int>>": (
         "map('a', array(1), 'b', null)",
-        "map('b', null, 'a', array(1))",
+        "map_from_arrays(array('a', 'b'), array(array(1), null))",
         "map('a', array(2), 'b', null)",
     ),
     "struct<x:int,y:map<int,int>>": (
         "named_struct('x', 1, 'y', map(1, 2, 3, 4))",
-        "named_struct('x', 1, 'y', map(3, 4, 1, 2))",
+        "named_struct('x', 1, 'y', map_from_arrays(array(1, 3), array(2, 4)))",
         "null",
     ),
-    "array<map<int,int>>": ("array(map(1, 2, 3, 4))", "array(map(3, 4, 1, 2))", "array(map(1, 2))"),
+    "array<map<int,int>>": (
+        "array(map(1, 2, 3, 4))",
+        "array(map_from_entries(array((1, 2), (3, 4))))",
+        "array(map(3, 4, 1, 2))",
+    ),
     "variant": ('parse_json(\'{"a": 1, "b": [1]}\')', 'parse_json(\'{"b":[1],"a":1}\')', "parse_json('1')"),
     "string": ("'é'", "concat('', 'é')", "'e'"),
 }
@@ -62,6 +69,75 @@ def test_every_type_is_compared_by_value_and_kept(spark) -> None:
     kinds = {field.name: field.dataType for field in events.schema["before"].dataType.fields}
     assert kinds["v variant"].simpleString() == "variant"
     assert [tuple(row) for row in stats.collect()] == [(1, 0, 0, 1, 0)]
+
+
+NAN, MAP = float("nan"), pa.map_(pa.string(), pa.float64())
+# For each type pairs of cells: `driftline.diff` of Arrow tables with the same cells is the judge of each pair.
+PAIRS: dict[str, tuple[pa.DataType, list[tuple[Any, Any]]]] = {
+    "double": (pa.float64(), [(-0.0, 0.0), (NAN, NAN), (None, NAN), (1.0, 2.0)]),
+    "float": (pa.float32(), [(-0.0, 0.0), (NAN, NAN), (0.5, 0.25)]),
+    "array<double>": (
+        pa.list_(pa.float64()),
+        [([NAN], [NAN]), ([-0.0], [0.0]), ([0.0], [0.0]), ([], None), ([None], [])],
+    ),
+    "array<float>": (pa.list_(pa.float32()), [([-0.0, 1.5], [0.0, 1.5]), ([-0.0], [-0.0])]),
+    "struct<x:double,y:string>": (
+        pa.struct([("x", pa.float64()), ("y", pa.string())]),
+        [
+            ({"x": -0.0, "y": ""}, {"x": 0.0, "y": ""}),
+            ({"x": -0.0, "y": ""}, {"x": -0.0, "y": ""}),
+            ({"x": None, "y": None}, None),
+            ({"x": NAN, "y": None}, {"x": NAN, "y": None}),
+        ],
+    ),
+    "map<string,double>": (
+        MAP,
+        [
+            ({"a": 1.0, "b": 2.0}, {"b": 2.0, "a": 1.0}),
+            ({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}),
+            ({"a": -0.0}, {"a": 0.0}),
+            ({}, None),
+        ],
+    ),
+    "array<struct<m:map<string,double>>>": (
+        pa.list_(pa.struct([("m", MAP)])),
+        [([{"m": {"a": 1.0, "b": -0.0}}], [{"m": {"b": -0.0, "a": 1.0}}]), ([{"m": {"a": 0.0}}], [{"m": {"a": 0.0}}])],
+    ),
+}
+
+
+def _entries(value: Any) -> Any:
+    """A value as Arrow takes it: maps are lists of entries."""
+    if isinstance(value, list):
+        return [_entries(one) for one in value]
+    if isinstance(value, dict) and set(value) <= {"a", "b"}:
+        return list(value.items())
+    return {name: _entries(cell) for name, cell in value.items()} if isinstance(value, dict) else value
+
+
+def test_cells_are_equal_where_those_of_files_are(spark) -> None:
+    """All types side by side, a pair of cells a row; Spark gets the very Arrow tables, which keep the order of maps."""
+    height = max(len(pairs) for _, pairs in PAIRS.values())
+    tables = []
+    for side in (0, 1):
+        columns = {"id": pa.array(range(height), pa.int32())}
+        for kind, (arrow, pairs) in PAIRS.items():
+            cells = [_entries(pair[side]) for pair in pairs]
+            columns[kind] = pa.array(cells + [None] * (height - len(cells)), arrow)
+        tables.append(pa.table(columns))
+    frames = [spark.createDataFrame(table) for table in tables]
+    for rules in ({}, {"duplicates": "match"}):
+        of_frames = driftline.spark.diff(*frames, key="id", **rules).events.collect()
+        of_files = [*dl.diff(*tables, key="id", **rules).changes()]
+        changed = [[(one["key"]["id"], list(one["changed"])) for one in side] for side in (of_frames, of_files)]
+        assert changed[0] == changed[1]
+    assert "map<string,double>" in changed[0][0][1], "entries in another order are a change"
+    assert "array<double>" in changed[0][1][1], "and so is the sign of a zero inside"
+    whole = {"ignore_row_order": True, "only": ["id", "map<string,double>", "array<double>"]}
+    of_frames = driftline.spark.diff(*frames, **whole).events.collect()
+    of_files = [*dl.diff(*tables, **whole).changes()]
+    rows = [sorted((one["type"], one["row"]["id"]) for one in side) for side in (of_frames, of_files)]
+    assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("emit_unchanged", [False, True])

@@ -38,6 +38,7 @@ _PLAIN = (
 )
 # JSON writes these without quotes: rules for text alone leave them as they are (tables §4.6).
 _UNQUOTED = (t.IntegralType, t.DecimalType, t.BooleanType)
+_SIGNED = (t.DoubleType, t.FloatType)  # whose zeros have a sign
 _INTERVALS = (t.DayTimeIntervalType, t.YearMonthIntervalType)  # Arrow or Polars lack them, or print them otherwise
 _VARIANT = newer_type("VariantType")
 _NESTED = (t.ArrayType, t.MapType, t.StructType, _VARIANT)
@@ -258,34 +259,37 @@ def place_of(columns: Sequence[FrameColumn]) -> Column:
     return f.expr(struct(f"{column.compared} AS k{column.position}" for column in columns)).alias("place")
 
 
-# Spark values as ones that Spark can compare, sort and join by.
-# Most types can stay. Maps become sorted entries, variants JSON text, intervals of months and days text, and strings
-# with a collation are compared by their bytes, because a diff finds whether values are the same.
+# Spark values as ones that Spark can compare, sort and join by, equal where the cells of files are.
+# Most types can stay. Maps become their entries in order, variants JSON text, intervals of months and days text, and
+# strings with a collation are compared by their bytes. A zero keeps its sign inside of a value: Spark's own comparison
+# drops it everywhere, files only where it is the cell itself.
 
 
-def is_comparable(kind: t.DataType) -> bool:
-    """Whether Spark compares, sorts and joins values of a type as they are."""
+def is_comparable(kind: t.DataType, *, inside: bool = False) -> bool:
+    """Whether Spark compares, sorts and joins values of a type, or values inside of others, as they are."""
     if isinstance(kind, t.StringType):
         return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
     if isinstance(kind, t.ArrayType):
-        return is_comparable(kind.elementType)
+        return is_comparable(kind.elementType, inside=True)
     if isinstance(kind, t.StructType):
-        return all(is_comparable(field.dataType) for field in kind.fields)
-    return isinstance(kind, _PLAIN)
+        return all(is_comparable(field.dataType, inside=True) for field in kind.fields)
+    return isinstance(kind, _PLAIN) and not (inside and isinstance(kind, _SIGNED))
 
 
-def comparable(value: Column, kind: t.DataType) -> Column:
+def comparable(value: Column, kind: t.DataType, *, inside: bool = False) -> Column:
     """A value as one that Spark can compare."""
-    if is_comparable(kind):
+    if is_comparable(kind, inside=inside):
         return value
     if isinstance(kind, t.StringType):
         return f.collate(value, "UTF8_BINARY")
+    if isinstance(kind, _SIGNED):
+        return f.struct(value.alias("value"), f.when(value == 0, value.cast("string")).alias("zero"))
     if isinstance(kind, t.ArrayType):
         element = kind.elementType
-        return f.transform(value, lambda one: comparable(one, element))
+        return f.transform(value, lambda one: comparable(one, element, inside=True))
     if isinstance(kind, t.MapType):
         entry = t.StructType([t.StructField("key", kind.keyType), t.StructField("value", kind.valueType)])
-        return f.array_sort(f.transform(f.map_entries(value), lambda one: _comparable_fields(one, entry)))
+        return f.transform(f.map_entries(value), lambda one: _comparable_fields(one, entry))
     if isinstance(kind, t.StructType):
         return f.when(value.isNotNull(), _comparable_fields(value, kind))
     if isinstance(kind, _VARIANT):
@@ -294,4 +298,5 @@ def comparable(value: Column, kind: t.DataType) -> Column:
 
 
 def _comparable_fields(value: Column, kind: t.StructType) -> Column:
-    return f.struct(*(comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields))
+    fields = ((field.name, field.dataType) for field in kind.fields)
+    return f.struct(*(comparable(value[name], type_, inside=True).alias(name) for name, type_ in fields))
