@@ -25,9 +25,7 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python scripts/write_cli_reference.py --check
-	@$(BIN)/python scripts/write_packages.py --check
-	@$(BIN)/python scripts/write_equality.py --check
+	@for script in cli_reference packages equality options; do $(BIN)/python scripts/write_$$script.py --check || exit 1; done
 
 gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in one table
 	@$(BIN)/python scripts/gate.py
@@ -91,11 +89,8 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-references: $(READY) ## write the command line reference, the tables of packages and of equality, the list of licences
-	@$(BIN)/python scripts/write_cli_reference.py
-	@$(BIN)/python scripts/write_packages.py
-	@$(BIN)/python scripts/write_equality.py
-	@$(BIN)/python scripts/write_licences.py
+references: $(READY) ## write what docs have from the code: commands, options, packages, equality, licences
+	@for script in cli_reference packages equality options licences; do $(BIN)/python scripts/write_$$script.py || exit 1; done
 
 docs: references $(DOCS_READY) ## build the documentation site into out/site
 	@$(BIN)/python scripts/build_site.py

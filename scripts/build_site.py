@@ -2,6 +2,7 @@
 
 Zensical builds the pages and the search from mkdocs.yml. Two scripts that it would load from the network, one for
 diagrams and one for the search of pages opened from disk, are put beside the pages, where npm is there to get them.
+Where node is installed, the search of the site itself must find the page of each word in `SEARCHES` first.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ SCRIPTS = {
     "mermaid@12.3.0": ("package/dist/mermaid.min.js", None),
     "iframe-worker@1.0.4": ("package/shim/index.js", "https://unpkg.com/iframe-worker/shim"),
 }
+# what a reader types -> the page that must be found first
+SEARCHES = {
+    "tolerance": "guides/tables.html",
+    "merge": "cli/driftline-merge.html",
+    "exit code": "reliability.html",
+    "token": "guides/gateway.html",
+}
 
 
 def main() -> None:
@@ -33,7 +41,25 @@ def main() -> None:
     else:
         for package, (member, address) in SCRIPTS.items():
             put_beside(package, member, address)
+    check_searches()
     print(f"the site is in {SITE.relative_to(ROOT)}: open index.html")
+
+
+def check_searches() -> None:
+    """Exit with 1 where a search answers with another page."""
+    if shutil.which("node") is None:
+        print("node is not installed: searches are not checked", file=sys.stderr)
+        return
+    for words, wanted in SEARCHES.items():
+        found = search(words)
+        if not found or found[0].partition("#")[0] != wanted:
+            sys.exit(f"a search for {words!r} finds {', '.join(found[:3]) or 'nothing'}: {wanted} must be first")
+
+
+def search(words: str) -> list[str]:
+    """The pages that the site's own search finds, in its order."""
+    command = ["node", str(Path(__file__).with_name("search_site.js")), str(SITE), words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def put_beside(package: str, member: str, address: str | None) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import source_counts
+from generated import with_part, write_or_check
 
 import driftline as dl
 from driftline import changesets, deltas
 
 PAGE = source_counts.ROOT / "docs/reference/equality.md"
-BEGIN, END = "<!-- equality: begin -->", "<!-- equality: end -->"
 ABSENT = object()
 
 # What is asked: both values of one cell, member, column or field.
@@ -108,12 +107,7 @@ def table() -> str:
 
 
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    written = f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
-    if "--check" in sys.argv:
-        sys.exit(None if written == text else "docs/reference/equality.md is not up to date: make references")
-    PAGE.write_text(written, encoding="utf-8")
+    write_or_check({PAGE: with_part(PAGE, "equality", table())})
 
 
 if __name__ == "__main__":

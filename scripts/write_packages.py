@@ -6,13 +6,12 @@ What a package is for is the first line of its docstring, and its names are thos
 from __future__ import annotations
 
 import ast
-import sys
 import tomllib
 
 import source_counts
+from generated import with_part, write_or_check
 
 PAGE = source_counts.ROOT / "docs/architecture.md"
-BEGIN, END = "<!-- packages: begin -->", "<!-- packages: end -->"
 
 
 def table() -> str:
@@ -44,13 +43,7 @@ def _names(package: str) -> list[str]:
 
 
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    new = f"{before}{BEGIN}\n{table()}\n{END}{after}"
-    if "--check" in sys.argv:
-        sys.exit(0 if new == text else "docs/architecture.md: the table of packages is old; run make references")
-    PAGE.write_text(new, encoding="utf-8")
+    write_or_check({PAGE: with_part(PAGE, "packages", table())})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,46 @@ def test_readme_shows_the_two_commands_first() -> None:
     first_block = re.search(r"^```console\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert first_block is not None
     assert re.findall(r"^\$ (\S+ \S+)", first_block.group(1), re.MULTILINE) == ["make demo", "make test"]
+
+
+FIRST_SCREEN = 30  # lines
+
+
+def test_the_first_screen_has_a_sentence_the_commands_an_installation_and_a_picture() -> None:
+    screen = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:FIRST_SCREEN])
+    parts = [
+        r"^\*\*driftline .+\.\*\*",
+        r"^\$ make demo$",
+        r"^pip install \.",
+        r"^driftline diff",
+        r"^!\[.+\]\(docs/pictures/",
+    ]
+    found = [re.search(part, screen, re.MULTILINE) for part in parts]
+    assert all(found), [part for part, match in zip(parts, found, strict=True) if match is None]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+def test_the_picture_shows_what_the_command_prints(page: str) -> None:
+    """The words of the picture, but for the seconds, are those of the command; `make pictures` draws it anew."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    command = re.search(r"^driftline (diff .*--key id)$", text, re.MULTILINE)
+    picture = re.search(r"!\[[^\]]*\]\((\S+\.svg)\)", text)
+    assert command
+    assert picture
+    names = [word.rpartition("/")[2] for word in command[1].split()]
+    program = [sys.executable, "-m", "driftline", *names, "--format", "terminal"]
+    environment = {**os.environ, "COLUMNS": "86", "NO_COLOR": "1"}
+    shown = run_process(program, cwd=ROOT / "examples/customers", env=environment, capture_output=True, text=True)
+    drawn = re.findall(r"<text[^>]*>(.*?)</text>", ((ROOT / page).parent / picture[1]).read_text(encoding="utf-8"))
+    words = html.unescape(" ".join(drawn)).split()
+    assert words[: len(names) + 3] == ["driftline", "$", "driftline", *names]
+    printed = shown.stdout.split()
+    assert len(printed) > 100
+    assert _untimed(words[len(names) + 3 :]) == _untimed(printed)
+
+
+def _untimed(words: list[str]) -> list[str]:
+    return ["N" if following == "s" else word for word, following in zip(words, [*words[1:], ""], strict=True)]
 
 
 @pytest.mark.skipif(not (ROOT / ".venv/.ready").exists(), reason="`make demo` is run where `make setup` has been run")

@@ -92,10 +92,14 @@ class GroupedCommand(Command):
         )
         every(self)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def titled(self, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
+        """The options of each section, those of no section last."""
         left = {param.name: param for param in self.get_params(ctx) if isinstance(param, click.Option)}
         titled = [(title, [left.pop(name) for name in names if name in left]) for title, names in self.sections.items()]
-        for title, params in [*titled, ("Other options", list(left.values()))]:
+        return [*titled, ("Other options", list(left.values()))]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, params in self.titled(ctx):
             shown = [param for param in params if _ALL in ctx.meta or param.name in self.brief]
             rows = [row for param in shown if (row := param.get_help_record(ctx)) is not None]
             if _ALL not in ctx.meta:
