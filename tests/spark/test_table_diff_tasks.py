@@ -22,6 +22,7 @@ from driftline.spark._table_diff import _numbered, _sided, gather, row_bounds, s
 from driftline.spark._table_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
 from driftline.spark._tasks import ShuffleBlock, pack, unpack
 from driftline.tables._columns import raise_first_error, resolve_columns
+from driftline.tables._engines import TableDiffJob, open_sides
 from driftline.tables._events import column_stats_event, event_line
 from driftline.tables._kernels.match import new_seeds
 from driftline.tables._kernels.stages import DiffPlan
@@ -50,11 +51,11 @@ def shuffled(task, blocks: list[ShuffleBlock], chance: random.Random) -> list[Sh
 def run_tasks(folder: Path, options: TableOptions, split_bytes: int, buckets: int, ranges: int, seed: int) -> bytes:
     """The whole way of the data, with a shuffle in memory."""
     with Workspace() as workspace:
+        job, *sources = open_sides(TableDiffJob(folder / "a.csv", folder / "b.csv", options), workspace)
+        options = job.options
         a, b = (
-            open_source(folder / name, workspace, options.reading(side))
-            .normalized(side, workspace)
-            .lay_out(side, split_bytes, workspace)
-            for name, side in (("a.csv", "A"), ("b.csv", "B"))
+            source.normalized(side, workspace).lay_out(side, split_bytes, workspace)
+            for source, side in zip(sources, "AB", strict=True)
         )
         assert a is not None
         assert b is not None

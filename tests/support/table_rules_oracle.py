@@ -31,10 +31,22 @@ def diff(a: bytes, b: bytes, o: dict) -> tuple[str, int] | str:
 def _diff(a: bytes, b: bytes, o: dict) -> tuple[str, int]:
     head_a, rows_a, skip_a = read(a, o, "a")
     head_b, rows_b, skip_b = read(b, o, "b")
+    bare_a, bare_b = (o.get(f"no_header_{side}", o.get("no_header", False)) for side in "ab")
+    if bare_a != bare_b:
+        if len(head_a) != len(head_b):
+            raise Refused("header_mismatch")
+        head_a, head_b = (head_b, head_b) if bare_a else (head_a, head_a)
     for head in (head_a, head_b):
         if len(set(head)) < len(head):
             raise Refused("duplicate_column_name")
-    rename = o.get("rename", {})
+    rename, keys = dict(o.get("rename", {})), o.get("key", [])
+    if o.get("ignore_column_case"):
+        for name in [name for name in head_a if name not in head_b and name not in rename]:
+            for other in head_b:
+                if other.casefold() == name.casefold() and other not in (*head_a, *rename.values()):
+                    rename[name] = other
+        folded = [name.casefold() for name in head_a]
+        keys = [n if n in head_a else head_a[folded.index(n.casefold())] if n.casefold() in folded else n for n in keys]
     for old, new in rename.items():
         if old not in head_a or new not in head_b:
             raise Refused("unknown_column")
@@ -47,15 +59,18 @@ def _diff(a: bytes, b: bytes, o: dict) -> tuple[str, int]:
     common = [name for name in head_a if rename.get(name, name) in head_b]
     if not common:
         raise Refused("header_mismatch")
-    keys = o.get("key", [])
     for name in keys:
         if name not in head_a or rename.get(name, name) not in head_b:
             raise Refused("missing_key_column")
     known = [*head_a, *(name for name in head_b if name not in as_b)]
-    for option in ("ignore", "only", "normalize", "types", "tolerance"):
+    for option in ("ignore", "only", "normalize", "types", "types_a", "types_b", "tolerance"):
         for pattern in o.get(option, ()):
             if not any(covers(pattern, name, known) for name in known):
                 raise Refused("unknown_column")
+    for name in known:
+        words = [declared_of(name, o, known, side) for side in "ab"]
+        if None not in words and words[0].partition(":")[0] != words[1].partition(":")[0]:
+            raise Refused("invalid_option_combination")
     for pattern, limit in o.get("tolerance", {}).items():
         if pattern in known and is_duration(limit) != (kind_of(pattern, o, known) in ("date", "datetime")):
             raise Refused("invalid_option_combination")
@@ -77,10 +92,10 @@ def _diff(a: bytes, b: bytes, o: dict) -> tuple[str, int]:
     table_b = [(n, dict(zip(head_b, row))) for n, row in rows_b]
 
     def forms(row: dict, names: list[str], side: str) -> tuple:
-        return tuple(form(row[n if side == "a" else rename.get(n, n)], n, o, known) for n in names)
+        return tuple(form(row[n if side == "a" else rename.get(n, n)], n, o, known, side) for n in names)
 
     def same(name: str, one: str, other: str) -> bool:
-        x, y = form(one, name, o, known), form(other, name, o, known)
+        x, y = form(one, name, o, known, "a"), form(other, name, o, known, "b")
         limit = None if name in keys else setting(o.get("tolerance", {}), name, known)
         return x == y or (limit is not None and near(x, y, limit))
 
@@ -214,11 +229,12 @@ def read(data: bytes, o: dict, side: str) -> tuple[list[str], list, int]:
     kept = [(n, r) for n, r in enumerate(records, 1) if not (o.get("skip_blank_lines") and r == [""])]
     if not kept:
         raise Refused("empty_file")
-    if o.get("no_header"):
+    bare = o.get(f"no_header_{side}", o.get("no_header"))
+    if bare:
         head = [f"c{at}" for at in range(1, len(kept[0][1]) + 1)]
     else:
         head = kept.pop(0)[1]
-    if o.get("duplicate_columns") == "rename" and not o.get("no_header"):
+    if o.get("duplicate_columns") == "rename" and not bare:
         head = [name or f"c{at}" for at, name in enumerate(head, 1)]
         taken, result = set(head), []
         for name in head:
@@ -238,7 +254,7 @@ def read(data: bytes, o: dict, side: str) -> tuple[list[str], list, int]:
             if o.get("ragged") == "pad" and not any(row[len(head) :]):
                 row = (row + [""] * len(head))[: len(head)]
         rows.append((n, row))
-    return head, rows, len(records) - len(rows) - (0 if o.get("no_header") else 1)
+    return head, rows, len(records) - len(rows) - (0 if bare else 1)
 
 
 def problems(rows: list, head: list, keys: list, o: dict, known: list, side: str, names: dict | None = None) -> None:
@@ -248,7 +264,7 @@ def problems(rows: list, head: list, keys: list, o: dict, known: list, side: str
         return
     seen, twice = set(), False
     for _, row in rows:
-        key = tuple(form(dict(zip(head, row))[k], (names or {}).get(k, k), o, known) for k in keys)
+        key = tuple(form(dict(zip(head, row))[k], (names or {}).get(k, k), o, known, side) for k in keys)
         if o.get("empty_key") != "allow" and any(one in (("null",), ("text", "")) for one in key):
             raise Refused("missing_key_value")
         twice |= key in seen
@@ -271,17 +287,29 @@ def setting(settings: dict, name: str, known: list[str]):
 
 
 def kind_of(name: str, o: dict, known: list[str]) -> str | None:
-    declared = setting(o.get("types", {}), name, known)
+    declared = declared_of(name, o, known, "a") or declared_of(name, o, known, "b")
     return declared.partition(":")[0] if declared else None
 
 
-def form(cell: str, name: str, o: dict, known: list[str]) -> tuple:
+def declared_of(name: str, o: dict, known: list[str], side: str) -> str | None:
+    both = {**o.get("types", {})}
+    for pattern, value in o.get(f"types_{side}", {}).items():
+        both.pop(pattern, None)  # the last one counts
+        both[pattern] = value
+    return setting(both, name, known)
+
+
+def form(cell: str, name: str, o: dict, known: list[str], side: str) -> tuple:
     steps = setting(o.get("normalize", {}), name, known) or []
     text = normalized(cell, steps)
     if text in [normalized(word, steps) for word in o.get("null", [])]:
         return ("null",)
-    declared = setting(o.get("types", {}), name, known)
-    limit = None if name in o.get("key", []) else setting(o.get("tolerance", {}), name, known)
+    declared = declared_of(name, o, known, side) or kind_of(name, o, known)
+    limit = (
+        None
+        if name.casefold() in [k.casefold() for k in o.get("key", [])]
+        else setting(o.get("tolerance", {}), name, known)
+    )
     if declared is None and limit is not None and not is_duration(limit):
         declared = "number"
     return read_value(strip(text), declared) or ("text", text)

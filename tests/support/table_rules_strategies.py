@@ -32,6 +32,7 @@ TIMES = [
 CELLS = [*TEXTS, *NUMBERS, *TIMES]
 NAMES = ["id", "v", "w", "x_at", "c2"]
 TYPES = [*KINDS, "date:%d.%m.%Y", "datetime:%d.%m.%y"]
+DATES = ["date", "date:%d.%m.%Y", "date:%m.%d.%Y", "date:%d.%m.%y"]
 LIMITS = ["0", "0.01", "1%", "0.5,10%", "1e3", "1s", "1.5h", "1d"]
 
 cell = st.sampled_from(CELLS)
@@ -61,12 +62,17 @@ def options(draw: st.DrawFn, names: list[str]) -> dict:
         "normalize": draw(some(st.dictionaries(other, SOME_STEPS, max_size=2))),
         "null": draw(some(st.lists(st.sampled_from(["", "NULL", "n/a", " A"]), min_size=1, max_size=2, unique=True))),
         "types": draw(some(st.dictionaries(other, st.sampled_from(TYPES), max_size=3), often=1)),
+        "types_a": draw(some(st.dictionaries(other, st.sampled_from(DATES), max_size=2))),
+        "types_b": draw(some(st.dictionaries(other, st.sampled_from(DATES), max_size=2))),
         "tolerance": draw(some(st.dictionaries(other, st.sampled_from(LIMITS), max_size=2), often=1)),
         "ignore": draw(some(st.lists(other, min_size=1, max_size=2, unique=True))),
         "only": draw(some(st.lists(other, min_size=1, max_size=2, unique=True))),
         "ragged": draw(some(st.sampled_from(["pad", "skip"]))),
         "skip_blank_lines": draw(some(st.just(True))),
         "no_header": draw(some(st.just(True), often=7)),
+        "no_header_a": draw(some(st.booleans(), often=11)),
+        "no_header_b": draw(some(st.booleans(), often=11)),
+        "ignore_column_case": draw(some(st.just(True))),
         "duplicate_columns": draw(some(st.just("rename"))),
         "duplicates": draw(st.sampled_from([None, "first", "last", "match", "match"])) if keyed else None,
         "empty_key": draw(st.sampled_from([None, "allow", "allow"])) if keyed else None,
@@ -91,6 +97,8 @@ def cases(draw: st.DrawFn) -> tuple[bytes, bytes, dict]:
     strict = rules["header_mode"] == "strict" and draw(st.integers(0, 9))
     order = list(range(len(names))) if strict else draw(st.permutations(range(len(names))))
     head_b = ["vv" if "rename" in rules and name == "v" else name for name in names]
+    if "ignore_column_case" in rules:
+        head_b = [name.upper() if draw(st.booleans()) else name for name in head_b]
     table_b = [[one[at] for at in order] for one in [head_b, *rows_b]]
     if rules["header_mode"] == "common" and draw(st.booleans()):
         table_b = [[*one, "new" if at == 0 else "z"] for at, one in enumerate(table_b)]

@@ -76,7 +76,8 @@ def run(job: TableDiffJob, write: jobs.Write, sizes: SparkPlan | None = None) ->
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
     with Workspace(jobs.workspace_parent()) as workspace:
-        a, b = (source.with_absolute_paths() for source in kernels.open_sides(job, workspace))
+        job, *sides = kernels.open_sides(job, workspace)
+        a, b = (source.with_absolute_paths() for source in sides)
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
             open_session(job.master) as spark,
@@ -102,7 +103,8 @@ def run(job: TableDiffJob, write: jobs.Write, sizes: SparkPlan | None = None) ->
                 write(event_line(kernels.column_stats_event(compared, done.stats, changes)))
             write(kernels.stats_line(done.stats))
     profile = kernels.joined_profile(done.findings.profiles(), compared, done.stats)
-    return replace(done.stats, columns=kernels.changes_by_column(compared, changes), profile=profile)
+    columns = kernels.changes_by_column(compared, changes)
+    return replace(done.stats, columns=columns, profile=profile, options=job.options)
 
 
 @contextmanager

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
         heading_of as heading_of,
         key_candidates as key_candidates,
         reading_of as reading_of,
+        remedies as remedies,
         remedy as remedy,
         report_settings as report_settings,
     )
     from driftline.tables._options import (
+        ALIASES as ALIASES,
         OPTION_GROUPS as OPTION_GROUPS,
         OPTIONS as OPTIONS,
         DiffRules as DiffRules,

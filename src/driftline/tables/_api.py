@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
@@ -119,8 +120,8 @@ class TableDiff(DiffMembers):
         self._stream = stream
         self._reading = Lock()
         self._counts = stats
-        self._job = job
-        self._heading = heading_of(job, notes=stats.notes)
+        self._job = replace(job, options=stats.options or job.options)
+        self._heading = heading_of(self._job, notes=stats.notes)
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[Event]:

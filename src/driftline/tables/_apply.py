@@ -22,7 +22,14 @@ from typing import Any, BinaryIO, Literal, TypeVar, cast
 from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, open_output, read_lines
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
 from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
-from driftline.tables._columns import Sides, column_rules, duplicate_key_problem, missing_key_problem, width_problem
+from driftline.tables._columns import (
+    Sides,
+    column_rules,
+    duplicate_key_problem,
+    missing_key_problem,
+    named_options,
+    width_problem,
+)
 from driftline.tables._events import Event
 from driftline.tables._options import TableOptions, check_options
 from driftline.tables._rules import CellRule
@@ -65,10 +72,13 @@ def merge(
     options = check_options(**rules)
     if options.mode != "keyed":
         raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
-    if options.duplicates != "error" or options.rename:
-        raise OptionError("a merge takes neither duplicates nor rename", code="invalid_option_combination")
+    of_one_side = options.types[0] != options.types[1] or options.no_header[0] != options.no_header[1]
+    if options.duplicates != "error" or options.rename or options.ignore_column_case or of_one_side:
+        words = "a merge takes neither duplicates nor renamed columns, and types and headers for all versions alike"
+        raise OptionError(words, code="invalid_option_combination")
     with Workspace() as workspace:
         mine = _read("OURS", ours, options, workspace, prefer)
+        options = named_options(options, mine.header, mine.header)
         before = _read("BASE", base, options, workspace, prefer, mine)
         other = _read("THEIRS", theirs, options, workspace, prefer, mine)
         rules = column_rules([one.header for one in (before, mine, other)], options, Sides(mine.typed, mine.typed))

@@ -12,13 +12,12 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
-from driftline.tables._options import TableOptions
-from driftline.tables._rules import DOUBLE, KINDS, SINGLE, CellRule, Kind, TimePattern, Tolerance
+from driftline.tables._options import DeclaredType, TableOptions, checked_combination
+from driftline.tables._rules import DOUBLE, KINDS, SINGLE, CellRule, Kind, Tolerance
 
 Side = Literal["A", "B"]
 ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]  # in the order of reports
 Value = TypeVar("Value")
-DeclaredType = tuple[Kind, TimePattern | None]
 
 _OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
 _MOST_NAMES = 20
@@ -31,12 +30,11 @@ class Column(NamedTuple):
     a: str
     b: str
     rule: CellRule
-    own: tuple[Kind | None, Kind | None] = (None, None)  # how a side's numbers are read, where that differs
+    own: tuple[CellRule | None, CellRule | None] = (None, None)  # of a side whose numbers or dates are read otherwise
 
     def rule_of(self, side: str) -> CellRule:
         """The rule of a side's cells."""
-        kind = self.own[0 if side == "A" else 1]
-        return self.rule if kind is None else replace(self.rule, kind=kind)
+        return self.own["AB".index(side)] or self.rule
 
 
 @dataclass(frozen=True)
@@ -152,6 +150,40 @@ def _family(kind: str | None) -> str:
     return "datetime" if kind == "instant" else (kind or "").partition("(")[0]
 
 
+def named_options(options: TableOptions, header_a: Sequence[str], header_b: Sequence[str]) -> TableOptions:
+    """Options by the names of columns: keys that are given by number, and names whose case does not matter."""
+    keys, renames = list(options.key_columns), list(options.rename)
+    if options.ignore_column_case:
+        keys = [name if name in header_a else _only_like(name, header_a) for name in keys]
+        olds, news = {*header_b, *dict(renames)}, {*header_a, *dict(renames).values()}
+        in_a = _in_any_case([name for name in header_a if name not in olds], "A")
+        in_b = _in_any_case([name for name in header_b if name not in news], "B")
+        renames += [(name, in_b[folded]) for folded, name in in_a.items() if folded in in_b]
+    for number in options.key_numbers:
+        if number > len(header_a):
+            words = f"Missing key column {number} in A: it has {len(header_a)} (columns: {_quoted(header_a)[1:-1]})"
+            raise TableError(words, code="missing_key_column", side="A")
+        keys.append(header_a[number - 1])
+    named = replace(options, key_columns=tuple(dict.fromkeys(keys)), key_numbers=(), rename=tuple(renames))
+    return checked_combination(replace(named, ignore_column_case=False))
+
+
+def _only_like(name: str, header: Sequence[str]) -> str:
+    """The only column that has a name in any case; else the name, which is then reported as missing."""
+    found = [other for other in header if other.casefold() == name.casefold()]
+    return found[0] if len(found) == 1 else name
+
+
+def _in_any_case(names: Sequence[str], side: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in names:
+        other = found.setdefault(name.casefold(), name)
+        if other != name:
+            words = f"Columns {_quoted(other)} and {_quoted(name)} of {side} differ in case alone: name them exactly"
+            raise TableError(words, code="duplicate_column_name", side=side, column=name)
+    return found
+
+
 def resolve_columns(
     header_a: Sequence[str], header_b: Sequence[str], options: TableOptions, sides: Sides | None = None
 ) -> Comparison:
@@ -174,12 +206,11 @@ def resolve_columns(
     ordered = sorted(common) if options.header_mode == "sorted" else common
     compared = [name for name in ordered if name in options.key_columns or settings.is_chosen(name)]
     declared = {name for name in compared if settings.is_declared(name)}
-    columns = {
-        name: Column(
-            name, names_in_b[name], _rule(name, settings, sides), (None, None) if name in declared else met[name][1]
-        )
-        for name in compared
-    }
+    columns = {}
+    for name in compared:
+        rule = _rule(name, settings, sides)
+        own = settings.patterns(name, rule) if name in declared else _own_numbers(rule, met[name][1])
+        columns[name] = Column(name, names_in_b[name], rule, own)
     notes = [sides.note(name, names_in_b[name]) for name in compared if name not in declared and met[name][0]]
     in_common_mode = options.header_mode == "common"
     return Comparison(
@@ -202,6 +233,11 @@ def column_rules(headers: Sequence[Sequence[str]], options: TableOptions, sides:
     settings = _Settings(options, names, {})
     compared = (name for name in names if name in options.key_columns or settings.is_chosen(name))
     return {name: _rule(name, settings, sides) for name in compared}
+
+
+def _own_numbers(rule: CellRule, kinds: Iterable[Kind | None]) -> tuple[CellRule | None, CellRule | None]:
+    a, b = (None if kind is None else replace(rule, kind=kind) for kind in kinds)
+    return a, b
 
 
 def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
@@ -231,12 +267,13 @@ class _Settings:
             ("ignore", options.ignore),
             ("only", options.only),
             ("normalize", [name for name, _ in options.normalize]),
-            ("as", [name for name, _ in options.types]),
+            ("as", [name for types in options.types for name, _ in types]),
             ("tolerance", [name for name, _ in options.tolerance]),
             ("fail-if", [each.column for each in options.fail_if if each.column is not None]),
         ):
             for name in names:
                 self._check_known(name, option)
+        self._check_types()
         self._check_tolerances()
 
     def is_chosen(self, name: str) -> bool:
@@ -247,12 +284,22 @@ class _Settings:
 
     def is_declared(self, name: str) -> bool:
         """Whether an option says what a column holds."""
-        return self.setting(self.options.types, name) is not None
+        return any(self._by_side(name))
+
+    def _by_side(self, name: str) -> list[DeclaredType | None]:
+        return [self.setting(types, name) for types in self.options.types]
 
     def types(self, name: str) -> DeclaredType | None:
-        """The declared type of a column, or the one of the typed side."""
-        declared = self.setting(self.options.types, name)
+        """The declared type of a column, with A's pattern, or the one of the typed side."""
+        a, b = self._by_side(name)
+        declared = a or (None if b is None else (b[0], None))
         return (self._implied[name], None) if declared is None and name in self._implied else declared
+
+    def patterns(self, name: str, rule: CellRule) -> tuple[None, CellRule | None]:
+        """B's own rule, where its dates are written otherwise than A's."""
+        declared = self._by_side(name)[1]
+        pattern = None if declared is None else declared[1]
+        return None, None if pattern == rule.pattern else replace(rule, pattern=pattern)
 
     def tolerance(self, name: str, kind: Kind | None) -> Tolerance | None:
         """The tolerance of a column that is no key; one that does not fit its type is ignored."""
@@ -276,6 +323,13 @@ class _Settings:
         if not any(self._covers(pattern, name) for name in self._known):
             words = f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}"
             raise TableError(words, code="unknown_column", column=pattern)
+
+    def _check_types(self) -> None:
+        for name in self._known:
+            kinds = [declared[0].name for declared in self._by_side(name) if declared is not None]
+            if len(set(kinds)) > 1:
+                words = f"{_quoted(name)} is {kinds[0]} in A and {kinds[1]} in B: a column has one type"
+                raise OptionError(words, code="invalid_option_combination")
 
     def _check_tolerances(self) -> None:
         for pattern, tolerance in self.options.tolerance:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from driftline import core
 from driftline.core import EngineChoice, PartWriter, StrPath, Tracker, Workspace, no_progress
 from driftline.errors import OptionError, TableError
-from driftline.sources import Source, check_inputs, input_size, known_size, open_source
+from driftline.sources import CsvSource, Source, check_inputs, input_size, known_size, open_source
 from driftline.tables import _events
-from driftline.tables._columns import Sides, hashed_text, resolve_columns
+from driftline.tables._columns import Sides, hashed_text, named_options, resolve_columns
 from driftline.tables._events import Stats, event_line
 from driftline.tables._options import TableOptions
 from driftline.tables._reference import diff_tables
@@ -118,36 +118,51 @@ class LocalPlan:
 def run(job: TableDiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else vectorized."""
     with Workspace() as workspace:
-        a, b = open_sides(job, workspace)
+        job, a, b = open_sides(job, workspace)
         if known_size(a, b) > SMALL_BYTES or a.typed or b.typed:
-            return _run_kernels(a, b, job, write, workspace, None)
+            return _run_kernels(job, a, b, write, workspace, None)
         table_a, table_b = a.text_table("A"), b.text_table("B")
     assert table_a is not None and table_b is not None, "text has a reader"  # noqa: PT018
     events, stats = diff_tables(table_a, table_b, job.options, profiled=job.profile)
     for event in events:
         write(event_line(event))
-    return stats
+    return replace(stats, options=job.options)
 
 
 def run_vectorized(job: TableDiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
     """Diff on this machine vectorized, whatever the size."""
     with Workspace() as workspace:
-        return _run_kernels(*open_sides(job, workspace), job, write, workspace, plan)
+        return _run_kernels(*open_sides(job, workspace), write, workspace, plan)
 
 
-def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[Source, Source]:
-    """The sources of both sides."""
+def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[TableDiffJob, Source, Source]:
+    """The sources of both sides, and the job with the names of columns that its options leave to the headers."""
     check_inputs(job.a, job.b)
-    a = open_source(job.a, workspace, job.options.reading("A"))
-    b = open_source(job.b, workspace, job.options.reading("B"))
+    a, b = named_sides(job.a, job.b, job.options, workspace)
     for side, source in (("A", a), ("B", b)):
         if job.options.has_row_numbers and not source.ordered:
             raise TableError(f"{side} has no row order: name a key, or ignore row order", code="needs_key", side=side)
-    return a, b
+    if job.options.key_numbers or job.options.ignore_column_case:
+        job = replace(job, options=named_options(job.options, a.header("A"), b.header("B")))
+    return job, a, b
+
+
+def named_sides(a: TableInput, b: TableInput, options: TableOptions, workspace: Workspace) -> tuple[Source, Source]:
+    """Both sources; a file without a header has the names of the other side, where that has one."""
+    sides = [open_source(one, workspace, options.reading(side)) for side, one in zip("AB", (a, b), strict=True)]
+    for at, side, other in ((0, "A", "B"), (1, "B", "A")):
+        bare = sides[at]
+        if options.no_header[at] and not options.no_header[1 - at] and isinstance(bare, CsvSource):
+            header, width = sides[1 - at].header(other), len(bare.first_record(side))
+            if width != len(header):
+                words = f"{side} has no header and {width} columns, the header of {other} has {len(header)}"
+                raise TableError(f"Header mismatch: {words}", code="header_mismatch")
+            sides[at] = replace(bare, reading=replace(bare.reading, header=tuple(header)))
+    return sides[0], sides[1]
 
 
 def _run_kernels(
-    a: Source, b: Source, job: TableDiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None
+    job: TableDiffJob, a: Source, b: Source, write: Write, workspace: Workspace, plan: LocalPlan | None
 ) -> Stats:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -176,7 +191,8 @@ def _run_kernels(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     profile = _events.joined_profile(profiles, compared, stats)
-    return replace(stats, columns=_events.changes_by_column(compared, changes), profile=profile, notes=compared.notes)
+    columns, notes = _events.changes_by_column(compared, changes), compared.notes
+    return replace(stats, columns=columns, profile=profile, notes=notes, options=job.options)
 
 
 def _begin_reading(

@@ -41,6 +41,7 @@ class Stats:
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
     profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were asked for
     notes: tuple[str, ...] = field(default=(), compare=False)  # how columns of two types were compared
+    options: TableOptions | None = field(default=None, compare=False)  # those of the job, by the names of columns
 
     @classmethod
     def of_diff(cls, compared: Comparison, options: TableOptions, *skipped: int, **counts: int) -> Self:
@@ -65,7 +66,8 @@ class Stats:
     def __add__(self, other: Stats) -> Stats:
         values = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(Stats)}
         ours, others = values.pop("columns")
-        values.pop("profile")  # of one diff: that of several would mix columns of the same name
+        for name in ("profile", "options"):  # of one diff: those of several would mix columns of the same name
+            values.pop(name)
         notes = next(filter(None, values.pop("notes")), ())
         columns = {name: ours.get(name, 0) + others.get(name, 0) for name in {**ours, **others}}
         counts: dict[str, Any] = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}

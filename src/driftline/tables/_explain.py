@@ -15,6 +15,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,10 +24,10 @@ from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
 from driftline.sources import CsvSource, ReadOptions, Source, input_size, is_in_memory, is_stream, open_source
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
-from driftline.tables._engines import TableDiffJob, TableInput, find_engine, open_sides
+from driftline.tables._engines import TableDiffJob, TableInput, find_engine, named_sides, open_sides
 from driftline.tables._events import Stats
-from driftline.tables._options import DEFAULTS, OPTIONS, TableOptions, check_options
-from driftline.tables._rules import Kind, TimePattern, Tolerance
+from driftline.tables._options import DEFAULTS, OPTIONS, DeclaredTypes, TableOptions, check_options
+from driftline.tables._rules import Tolerance
 
 if TYPE_CHECKING:
     from driftline.tables._profile import Profile
@@ -50,13 +51,6 @@ _ENCODINGS = (
 )
 _DATA = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 _LIKE_KEYS = re.compile(r"(?i)(?:.*[_ .-])?(?:id|key|code|uuid|guid|number|no|nr|sku|iso\w*)|.*Id|.*ID")
-_OPTION_OF_ERROR: dict[str, tuple[tuple[str, str], ...]] = {  # what is tried, one after the other
-    "row_width_mismatch": (("ragged", "pad"), ("ragged", "skip")),
-    "header_mismatch": (("header_mode", "sorted"), ("header_mode", "common")),
-    "duplicate_column_name": (("duplicate_columns", "rename"),),
-    "missing_key_value": (("empty_key", "allow"),),
-    "duplicate_key": (("duplicates", "match"),),
-}
 _MOST_FIXES = 6
 _FITS = 0.9  # of the lines: some may be ragged
 
@@ -126,8 +120,12 @@ def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
     return shown
 
 
-def _type(declared: tuple[Kind, TimePattern | None]) -> str:
-    return declared[0].name + (f":{declared[1].text}" if declared[1] else "")
+def _types(sides: tuple[DeclaredTypes, DeclaredTypes]) -> str:
+    a, b = (
+        ", ".join(f"{name} {kind.name}{f':{pattern.text}' if pattern else ''}" for name, (kind, pattern) in types)
+        for types in sides
+    )
+    return f"as {a}" if a == b else " · ".join(f"as {types} ({side})" for types, side in ((a, "A"), (b, "B")) if types)
 
 
 def _tolerance(limit: Tolerance) -> str:
@@ -143,18 +141,19 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "header_mode": lambda mode: "columns in any order" if mode == "sorted" else "common columns",
     "encoding": _by_side("encoding"),
     "delimiter": _by_side("delimiter"),
-    "no_header": _said("no header"),
+    "no_header": lambda sides: "no header" + ("" if all(sides) else f" ({'A' if sides[0] else 'B'})"),
     "duplicate_columns": _said("duplicate columns"),
     "ragged": _said("ragged rows"),
     "skip_blank_lines": _said("skip blank lines"),
     "skip_lines": _by_side("skip lines"),
     "comment": _said("comment lines"),
+    "ignore_column_case": _said("column names in any case"),
     "rename": _by_column("rename", lambda new: f"→ {new}"),
     "ignore": _listed_as("ignore"),
     "only": _listed_as("only"),
     "normalize": _by_column("normalize", lambda steps: "+".join(step.name for step in steps)),
     "null": _listed_as("null"),
-    "types": _by_column("as", _type),
+    "types": _types,
     "tolerance": _by_column("tolerance", _tolerance),
     "empty_key": _said("empty keys"),
     "duplicates": _said("duplicates"),
@@ -164,7 +163,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
     """Lines about files, columns, rules, key and engine; raises what would be wrong with the headers."""
     with Workspace() as workspace:
-        a, b = open_sides(job, workspace)
+        job, a, b = open_sides(job, workspace)
         yield f"A: {_shown(job.a)}, {_described(a)}"
         yield f"B: {_shown(job.b)}, {_described(b)}"
         sides = Sides(a.typed, b.typed, _kinds(a), _kinds(b), declared=True)
@@ -238,6 +237,15 @@ _READING_ERRORS = (
 )  # fmt: skip
 
 
+@cache
+def remedies() -> dict[str, dict[str, Any]]:
+    """What helps against errors, by their codes."""
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("driftline.tables").joinpath("remedies.toml").read_text("utf-8"))
+
+
 def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
     """The option that helps, or None where none does or it is set already.
 
@@ -248,26 +256,14 @@ def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
     '--empty-key allow takes rows without a key'
     >>> hint_for(wrong, check_options(key="id", empty_key="allow"))
     """
-    option, words = _HINTS.get(error.code, ("", ""))
-    if not words or (option and getattr(options, option) != "error"):
+    known = remedies().get(error.code, {})
+    option, words = known.get("option"), known.get("hint")
+    if words is None or (option is not None and getattr(options, option) != "error"):
         return None
-    if error.code == "duplicate_column_name" and options.no_header:
+    if error.code == "duplicate_column_name" and any(options.no_header):
         return None
     blank = error.code == "row_width_mismatch" and not options.skip_blank_lines
     return f"{words}; --skip-blank-lines leaves blank lines out" if blank else words
-
-
-_QUOTES = 'inside a quoted cell a quote is written twice (""), and the last one ends the cell'
-_RAGGED = "--ragged pad fills short rows, --ragged skip leaves rows of another width out"
-_NAMES = "--duplicate-columns rename tells them apart, --no-header takes files without a header line"
-_TWICE = "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns"
-_HINTS = {  # by the code of an error: the option that is not set yet, and what it does
-    "csv_parse_error": ("", f"no option takes it: {_QUOTES}"),
-    "row_width_mismatch": ("ragged", _RAGGED),
-    "duplicate_column_name": ("duplicate_columns", _NAMES),
-    "missing_key_value": ("empty_key", "--empty-key allow takes rows without a key"),
-    "duplicate_key": ("duplicates", _TWICE),
-}
 
 
 # What `--auto` chooses.
@@ -302,9 +298,10 @@ def as_flags(options: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name, value in options.items():
-        option = OPTIONS.get(name)
-        flag = option.flag if option is not None and option.flag else f"--{name.replace('_', '-')}"
-        values = [""] if value is True else ["tab" if one == "\t" else str(one) for one in _listed(value)]
+        both = name if name in OPTIONS else name[:-2]
+        flag = OPTIONS[both].flag_of(name)
+        listed = [f"{one}={given}" for one, given in value.items()] if isinstance(value, Mapping) else _listed(value)
+        values = [""] if value is True else ["tab" if one == "\t" else str(one) for one in listed]
         found += [f"{flag} {shlex.quote(one)}" if one else flag for one in values]
     return found
 
@@ -353,10 +350,11 @@ def _tried(job: TableDiffJob, given: Mapping[str, Any], added: dict[str, Any]) -
             checked = check_options(**{**given, **added})
             find_engine("local")(replace(job, options=checked, kept=None), lambda data: None)
         except DriftlineError as error:
-            options = [one for one in _OPTION_OF_ERROR.get(error.code, ()) if not _is_passed(one, given, added)]
-            if not options:
+            pairs = (one.partition("=")[::2] for one in remedies().get(error.code, {}).get("tried", ()))
+            option = next((one for one in pairs if not _is_passed(one, given, added)), None)
+            if option is None:
                 return None
-            added.update(options[:1])
+            added.update([option])
         else:
             return added
     return None
@@ -365,10 +363,9 @@ def _tried(job: TableDiffJob, given: Mapping[str, Any], added: dict[str, Any]) -
 def _is_passed(option: tuple[str, str], given: Mapping[str, Any], added: Mapping[str, Any]) -> bool:
     """Whether the user decided an option, or this value or a later one was tried."""
     name, value = option
-    if name in given:
-        return True
-    order = [known for words in _OPTION_OF_ERROR.values() for other, known in words if other == name]
-    return name in added and order.index(added[name]) >= order.index(value)
+    order = [one for known in remedies().values() for one in known.get("tried", ())]
+    passed = name in added and order.index(f"{name}={added[name]}") >= order.index(f"{name}={value}")
+    return name in given or passed
 
 
 # How a file of text is laid out.
@@ -498,7 +495,7 @@ def _heads(
 ) -> list[dict[str, list[str]]]:
     """The cells of the first rows of both sides; nothing where a side is typed and that is not `typed`."""
     with Workspace() as workspace:
-        sides = {side: open_source(one, workspace, options.reading(side)) for one, side in ((a, "A"), (b, "B"))}
+        sides = dict(zip("AB", named_sides(a, b, options, workspace), strict=True))
         if not typed and any(source.typed for source in sides.values()):
             return []
         return [source.sample(side, rows) for side, source in sides.items()]

@@ -27,6 +27,8 @@ EmptyKey = Literal["error", "allow"]
 Duplicates = Literal["error", "first", "last", "match"]
 Settings = Mapping[str, Any] | Iterable[Any]  # of columns, as the user writes them: COL=VALUE, pairs, a mapping
 Value = TypeVar("Value")
+DeclaredType = tuple[Kind, TimePattern | None]
+DeclaredTypes = tuple[tuple[str, DeclaredType], ...]
 Given = Literal["text", "flag", "texts", "pairs"]  # the shape of what a user writes
 
 _NOT_DELIMITERS = '"\r\n'
@@ -67,6 +69,14 @@ def words(value: str | Iterable[str]) -> tuple[str, ...]:
 
 def names(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words(value)))
+
+
+def numbers(value: int | str | Iterable[int | str]) -> tuple[int, ...]:
+    """Numbers of columns, from 1."""
+    found = dict.fromkeys(map(count, [value] if isinstance(value, (int, str)) else value))
+    if 0 in found:
+        raise ValueError("columns are numbered from 1")
+    return tuple(found)
 
 
 def pairs(value: Settings) -> list[tuple[str, Any]]:
@@ -122,7 +132,7 @@ def parse_delimiter(value: object) -> str:
 
 def count(value: object) -> int:
     if isinstance(value, bool) or not str(value).isdecimal():
-        raise ValueError(f"{value!r} is no number of lines")
+        raise ValueError(f"{value!r} is no whole number")
     return int(str(value))
 
 
@@ -147,7 +157,7 @@ def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
     return tuple(step for word, step in STEPS.items() if word in wanted)
 
 
-def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
+def _declared_type(name: str, given: str) -> DeclaredType:
     """A kind, with a pattern for dates and times that are not ISO 8601."""
     word, mark, pattern = given.partition(":") if isinstance(given, str) else (given, "", "")
     kind = KINDS.get(word) if isinstance(word, str) else None
@@ -195,7 +205,12 @@ class Option:
     flag: str | None = None  # on the command line, where that is not the name
     short: str | None = None
     words: tuple[str, ...] = ()  # the values that are known
-    each_side: bool = False  # also as NAME_a and NAME_b
+    each_side: bool = False  # also as NAME_a and NAME_b; settings of columns are added to those of both sides
+
+    def flag_of(self, name: str) -> str:
+        """How the command line calls this option, or that of one side, by its name."""
+        side = name[-2:] if self.each_side and name[-2:] in ("_a", "_b") else ""
+        return f"{self.flag or '--' + name.removesuffix(side)}{side}".replace("_", "-")
 
 
 def _option(default: Any, given: Given, help: str, **about: Any) -> Any:  # noqa: A002
@@ -223,6 +238,9 @@ class TableOptions:
     key_columns: tuple[str, ...] = _several(
         "texts", "A key column; may be repeated.", "COL", names, flag="--key", short="-k"
     )
+    key_numbers: tuple[int, ...] = _several(
+        "texts", "A key column by its number in A, from 1; may be repeated.", "N", numbers, flag="--key-number"
+    )
     mode: Mode = _choice(
         Mode, "Default: keyed when --key is given, else positional.", code="invalid_mode", default=None
     )
@@ -244,7 +262,12 @@ class TableOptions:
         code="invalid_delimiter",
         each_side=True,
     )
-    no_header: bool = _flag("CSV files begin with data; columns are called c1, c2, …")
+    no_header: tuple[bool, bool] = _option(
+        (False, False),
+        "flag",
+        "CSV files begin with data; columns are called c1, c2, …, or by the header of the other side.",
+        each_side=True,
+    )
     duplicate_columns: DuplicateColumns = _choice(
         DuplicateColumns, "What to do about a column name that is empty or there twice."
     )
@@ -262,6 +285,7 @@ class TableOptions:
         None, "text", "Leave lines of CSV files out that start with this, such as #.", metavar="TEXT", check=mark
     )
 
+    ignore_column_case: bool = _flag("Column names in another case are the same, those of keys too.")
     rename: tuple[tuple[str, str], ...] = _several(
         "pairs", "A's column OLD is called NEW in B; may be repeated.", "OLD=NEW", by_column(_new_name)
     )
@@ -278,12 +302,14 @@ class TableOptions:
     null: tuple[str, ...] = _several(
         "texts", 'A word that means null, such as NULL or ""; may be repeated.', "WORD", words
     )
-    types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _several(
+    types: tuple[DeclaredTypes, DeclaredTypes] = _option(
+        ((), ()),
         "pairs",
         "Compare a column as text, number, date, datetime or boolean, or as date:PATTERN. May be repeated.",
-        "COL=TYPE",
-        by_column(_declared_type),
+        metavar="COL=TYPE",
+        check=by_column(_declared_type),
         flag="--as",
+        each_side=True,
     )
     tolerance: tuple[tuple[str, Tolerance], ...] = _several(
         "pairs",
@@ -321,8 +347,8 @@ class TableOptions:
     def reading(self, side: str) -> ReadOptions:
         """The options of a side's reader."""
         at = "AB".index(side)
-        own = {name: getattr(self, name)[at] for name in ("delimiter", "encoding", "skip_lines")}
-        shared = {name: getattr(self, name) for name in ("no_header", "ragged", "skip_blank_lines", "comment")}
+        own = {name: getattr(self, name)[at] for name in ("delimiter", "encoding", "skip_lines", "no_header")}
+        shared = {name: getattr(self, name) for name in ("ragged", "skip_blank_lines", "comment")}
         return ReadOptions(**own, **shared, rename_columns=self.duplicate_columns == "rename")
 
 
@@ -331,16 +357,20 @@ class FrameRules(TypedDict, total=False):
 
     key: str | Iterable[str] | None
     key_columns: str | Iterable[str]
+    key_numbers: int | Iterable[int]
     mode: Mode | None
     header_mode: HeaderMode
     emit_unchanged: bool
     ignore_row_order: bool
+    ignore_column_case: bool
     rename: Mapping[str, str]
     ignore: str | Iterable[str]
     only: str | Iterable[str]
     normalize: Mapping[str, str | Iterable[str]]
     null: str | Iterable[str]
     types: Mapping[str, str]
+    types_a: Mapping[str, str]
+    types_b: Mapping[str, str]
     tolerance: Mapping[str, str | float]
     empty_key: EmptyKey
     duplicates: Duplicates
@@ -359,6 +389,8 @@ class ReadingRules(TypedDict, total=False):
     delimiter_a: str | None
     delimiter_b: str | None
     no_header: bool
+    no_header_a: bool
+    no_header_b: bool
     duplicate_columns: DuplicateColumns
     ragged: Ragged
     skip_blank_lines: bool
@@ -375,15 +407,15 @@ class DiffRules(FrameRules, ReadingRules, total=False):
 READING_OPTIONS = frozenset(ReadingRules.__annotations__)
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TableOptions)}
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(TableOptions) if each.default is not MISSING}
-_ALIASES = {"key": "key_columns", "as": "types"}
+ALIASES = {"key": "key_columns", "as": "types", "as_a": "types_a", "as_b": "types_b"}
 _SIDES = ("a", "b")
 
 
 # Where a reader looks for an option: sections of help pages and of forms.
 OPTION_GROUPS: dict[str, tuple[str, ...]] = {
-    "Rows": ("key_columns", "mode", "ignore_row_order", "duplicates", "empty_key"),
+    "Rows": ("key_columns", "key_numbers", "mode", "ignore_row_order", "duplicates", "empty_key"),
     "Values": ("tolerance", "normalize", "types", "null"),
-    "Columns": ("ignore", "only", "rename", "header_mode"),
+    "Columns": ("ignore", "only", "rename", "header_mode", "ignore_column_case"),
     "CSV files": (
         *("delimiter", "encoding", "no_header", "skip_lines", "comment", "duplicate_columns", "ragged"),
         "skip_blank_lines",
@@ -395,7 +427,7 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
 def option_names() -> set[str]:
     """Every name of an option, aliases and those of one side included."""
     sided = {f"{name}_{side}" for name, option in OPTIONS.items() if option.each_side for side in _SIDES}
-    return {*OPTIONS, *_ALIASES, *sided}
+    return {*OPTIONS, *ALIASES, *sided}
 
 
 def check_options(**given: Any) -> TableOptions:
@@ -404,19 +436,26 @@ def check_options(**given: Any) -> TableOptions:
     >>> check_options(key_columns=["id"]).mode, check_options().mode
     ('keyed', 'positional')
     """
-    wanted = {_ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+    wanted = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
     checked: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         if option.each_side:
             both = wanted.pop(name, None)
-            sides = [wanted.pop(f"{name}_{side}", both) for side in _SIDES]
-            pairs_ = zip(sides, DEFAULTS[name], strict=True)
-            checked[name] = tuple(usual if one is None else _checked(name, option, one) for one, usual in pairs_)
+            sides = zip((wanted.pop(f"{name}_{side}", None) for side in _SIDES), DEFAULTS[name], strict=True)
+            checked[name] = tuple(_of_side(name, option, both, own, usual) for own, usual in sides)
         elif name in wanted:
             checked[name] = _checked(name, option, wanted.pop(name))
     if wanted:
         raise OptionError(f"unknown option {min(wanted)!r} (known: {', '.join(OPTIONS)})", code="invalid_option")
     return _combined(checked)
+
+
+def _of_side(name: str, option: Option, both: Any, own: Any, usual: Any) -> Any:
+    """The value of one side: its own, else that of both; settings of columns are joined, its own behind."""
+    if option.given == "pairs":
+        return (*_checked(name, option, both or ()), *_checked(name, option, own or ()))
+    given = both if own is None else own
+    return usual if given is None else _checked(name, option, given)
 
 
 def _checked(name: str, option: Option, value: Any) -> Any:
@@ -429,16 +468,20 @@ def _checked(name: str, option: Option, value: Any) -> Any:
 
 
 def _combined(checked: dict[str, Any]) -> TableOptions:
-    keys, mode = checked.get("key_columns", ()), checked.get("mode")
-    keyed = mode == "keyed" or (mode is None and bool(keys))
-    options = TableOptions(
-        **{**checked, "mode": "keyed" if keyed else "positional", "key_columns": keys if keyed else ()}
-    )
+    keys, mode = {name: checked.pop(name, ()) for name in ("key_columns", "key_numbers")}, checked.get("mode")
+    keyed = mode == "keyed" or (mode is None and any(keys.values()))
+    options = TableOptions(**{**checked, **(keys if keyed else {}), "mode": "keyed" if keyed else "positional"})
+    checked_combination(options)
+    if keyed and not any(keys.values()):
+        raise TableError("Missing key column: keyed mode needs at least one key column", code="missing_key_column")
+    return options
+
+
+def checked_combination(options: TableOptions) -> TableOptions:
+    """The same options, if they go together."""
     for is_wrong, words in _bad_combinations(options):
         if is_wrong:
             raise OptionError(words, code="invalid_option_combination")
-    if keyed and not keys:
-        raise TableError("Missing key column: keyed mode needs at least one key column", code="missing_key_column")
     return options
 
 

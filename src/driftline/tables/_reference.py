@@ -78,8 +78,9 @@ class _Side:
         return PlainRow(number, cells, self._forms(cells, compared.columns), self._forms(cells, compared.keys))
 
     def _forms(self, cells: dict[str, str], columns: Sequence[Column]) -> Forms:
-        in_a = self.side == "A"
-        return tuple(column.rule.form(cells[column.a if in_a else column.b]) for column in columns)
+        names = self.compared.names(columns, self.side)
+        rules = (column.rule_of(self.side) for column in columns)
+        return tuple(rule.form(cells[name]) for rule, name in zip(rules, names, strict=True))
 
     def problems(self) -> Iterator[Problem]:
         """The errors of the rows: the first of each kind."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Comparison as Comparison,
         Side as Side,
         Sides as Sides,
+        named_options as named_options,
         raise_first_error as raise_first_error,
         resolve_columns as resolve_columns,
     )

@@ -30,6 +30,7 @@ from driftline.sinks import (
     write_events,
 )
 from driftline.tables import (
+    ALIASES,
     OPTION_GROUPS,
     OPTIONS,
     Option,
@@ -48,16 +49,6 @@ if TYPE_CHECKING:
 
 _SIDES = ("a", "b")
 _FOR_PEOPLE = ("terminal", "summary", "markdown", "html")  # formats that say the kind of change
-_READING = (
-    "encoding",
-    "delimiter",
-    "no_header",
-    "duplicate_columns",
-    "ragged",
-    "skip_blank_lines",
-    "skip_lines",
-    "comment",
-)
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 
 
@@ -70,8 +61,8 @@ def table_options(command: Function) -> Function:
         if option.each_side:
             for side in reversed(_SIDES):
                 text = f"The same for {side.upper()} alone."
-                command = _click_option(f"{name}_{side}", option, flag=None, text=text)(command)
-        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+                command = _click_option(f"{name}_{side}", option, text)(command)
+        command = _click_option(name, option, option.help)(command)
     return click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")(command)
 
 
@@ -83,9 +74,8 @@ def _with_sides(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def reading_options(command: Function) -> Function:
     """Add the options that say how one CSV file is read."""
-    for name in reversed(_READING):
-        option = OPTIONS[name]
-        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+    for name in reversed([name for name in OPTIONS if name in OPTION_GROUPS["CSV files"]]):
+        command = _click_option(name, OPTIONS[name], OPTIONS[name].help)(command)
     return command
 
 
@@ -114,8 +104,8 @@ def _header(given: str) -> list[str]:
         return []  # a table that cannot be read has no columns to offer; the command itself says why
 
 
-def _click_option(name: str, option: Option, flag: str | None, text: str) -> Function:
-    names = [flag or f"--{name.replace('_', '-')}", name]
+def _click_option(name: str, option: Option, text: str) -> Function:
+    names = [option.flag_of(name), name]
     if option.short is not None:
         names.insert(0, option.short)
     if option.given == "flag":
@@ -174,9 +164,8 @@ def read_rules(path: str, table: str = "") -> dict[str, Any]:
             raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
     matching = [name for name in files if table and PurePath(table).match(name)]
     chosen = table if table in matching else matching[-1] if matching else None
-    renamed = {"key": "key_columns", "as": "types"}
     sections = (content, {} if chosen is None else files[chosen])
-    return {renamed.get(name, name): value for section in sections for name, value in section.items()}
+    return {ALIASES.get(name, name): value for section in sections for name, value in section.items()}
 
 
 # `driftline diff` of what is no table: the command that runs instead, and what else it is given.
@@ -313,7 +302,8 @@ def diff(
         else:
 
             def heading(stats: Stats) -> Title:
-                return heading_of(job, name, time.monotonic() - began, stats.notes)
+                named = replace(job, options=stats.options or job.options)
+                return heading_of(named, name, time.monotonic() - began, stats.notes)
 
             stats = _write_file(name, job, output, format_name, limit, settings, heading)
     if output is not None:

@@ -43,6 +43,7 @@ LABEL_MARKS = ("{date}", "{n}", VERSIONS)
 _PLACEHOLDERS = ("{to}", "{from}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)")
+_NAMELESS = ("no_header", "no_header_a", "no_header_b")
 _OWN_RULES = {"key", "key_columns", "fail_if"}
 
 
@@ -436,11 +437,12 @@ def _target_mistakes(flow: TableFlow, lake: LakeTarget | None) -> Iterator[Mista
     yield flow.deltas and lake is None, "deltas", "'deltas' need a lake: add [lake] with a path"
     yield flow.compact and not flow.deltas, "compact", "'compact' needs 'deltas = true'"
     yield flow.states and not flow.deltas, "state", "'state' is read from the lake: it needs 'deltas = true'"
-    for rule in ("no_header", "rename"):
+    for rule in (*_NAMELESS, "rename", "ignore_column_case", "key_numbers"):
         by_name = f"{rule!r} does not go with 'deltas': the lake knows columns by their names"
         yield flow.deltas and flow.options.get(rule), rule, by_name
-    nameless = "columns without names cannot come and go: 'no_header' does not go with 'on_new_column'"
-    yield flow.schema_policy.is_active and flow.options.get("no_header"), "no_header", nameless
+    for rule in _NAMELESS:
+        words = f"columns without names cannot come and go: {rule!r} does not go with 'on_new_column'"
+        yield flow.schema_policy.is_active and flow.options.get(rule), rule, words
     is_other_folder = (flow.events or "").endswith("/") and flow.events_format != "jsonl"
     parts = "a folder of ordered parts holds jsonl: leave the / at the end of 'events' away"
     yield is_other_folder, "events", parts

@@ -51,6 +51,7 @@ class CsvReading:
     rename_columns: bool = False
     ragged: Ragged = "error"
     skip_blank_lines: bool = False
+    header: tuple[str, ...] | None = None  # of a file without one, where another has it
 
     @property
     def leaves_out(self) -> bool:
@@ -59,7 +60,7 @@ class CsvReading:
     def names(self, first: Sequence[str]) -> list[str]:
         """The names of the columns, by the first record that is not left out."""
         if self.no_header:
-            return [f"c{number}" for number in range(1, len(first) + 1)]
+            return list(self.header or (f"c{number}" for number in range(1, len(first) + 1)))
         return named_apart(first) if self.rename_columns else list(first)
 
     def is_blank(self, record: Sequence[str]) -> bool:

@@ -52,7 +52,8 @@ class FrameColumn(NamedTuple):
     name_b: str | None
     kind_a: t.DataType | None
     kind_b: t.DataType | None
-    rule: CellRule | None
+    rule: CellRule | None = None
+    rule_b: CellRule | None = None  # the rule of B's cells
 
     @property
     def name(self) -> str:
@@ -126,10 +127,12 @@ def resolve_frame_columns(
     in_b = {name: name for name in a.columns if name in b.columns} | dict(comparison.renamed or ())
     only_b = [name for name in b.columns if name not in in_b.values()]
     names = [*((name, in_b.get(name)) for name in a.columns), *((None, name) for name in only_b)]
-    rules: dict[str | None, CellRule] = {column.a: column.rule for column in comparison.columns}
+    rules: dict[str | None, Iterable[CellRule | None]] = {
+        column.a: map(column.rule_of, "AB") for column in comparison.columns
+    }
     kinds_a, kinds_b = (_kinds(frame) for frame in (a, b))
     columns = tuple(
-        FrameColumn(at, name_a, name_b, kinds_a.get(name_a), kinds_b.get(name_b), rules.get(name_a))
+        FrameColumn(at, name_a, name_b, kinds_a.get(name_a), kinds_b.get(name_b), *rules.get(name_a, ()))
         for at, (name_a, name_b) in enumerate(names)
     )
     by_name = {column.name_a: column for column in columns if column.name_a is not None}
@@ -179,24 +182,24 @@ def positioned(frame: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
     own = {column.on(side)[0]: column for column in columns.of_side(side)}
     renamed = frame.toDF(*(own[name].plain for name in frame.columns))
     extra = [
-        _compared_cells(column, kind).alias(column.compared)
+        _compared_cells(column, kind, side).alias(column.compared)
         for column in columns.compared
         if column.compared != column.plain and (kind := column.on(side)[1]) is not None
     ]
     return renamed.select(*(column.plain for column in columns.of_side(side)), *extra)
 
 
-def _compared_cells(column: FrameColumn, kind: t.DataType) -> Column:
-    cells = f.col(column.plain)
-    if not column.has_form or column.rule is None:
+def _compared_cells(column: FrameColumn, kind: t.DataType, side: str) -> Column:
+    cells, rule = f.col(column.plain), column.rule if side == "a" else column.rule_b
+    if not column.has_form or rule is None:
         return comparable(cells, kind)
     if isinstance(kind, _VARIANT):
-        return _form_function(column.rule, is_json=True)(f.to_json(cells))
+        return _form_function(rule, is_json=True)(f.to_json(cells))
     if isinstance(kind, _NESTED):
         texts = f.to_json(comparable(cells, kind), {"ignoreNullFields": "false"})
-        return _form_function(column.rule, is_json=True)(texts)
+        return _form_function(rule, is_json=True)(texts)
     plain = cells.cast("string") if isinstance(kind, _INTERVALS) else comparable(cells, kind)
-    return _form_function(column.rule, is_json=False)(plain)
+    return _form_function(rule, is_json=False)(plain)
 
 
 def _form_function(rule: CellRule, *, is_json: bool) -> Callable[[Column], Column]:

@@ -38,7 +38,7 @@ from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._tasks import arrow_function, prepare_worker
 from driftline.tables import TableOptions, check_options
-from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, resolve_columns
+from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, named_options, resolve_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -161,7 +161,7 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Fr
             )
     for name in sorted(set(rules) & READING_OPTIONS):
         raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
-    options = check_options(**rules)
+    options = named_options(check_options(**rules), a.columns, b.columns)
     comparison = resolve_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
     columns = resolve_frame_columns(a, b, comparison, options, ordered=ordered)
     if columns.need_tasks:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.sources import open_source
-from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options
+from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options, remedies
 from driftline.web._console.answers import Form, Pages, page, status_of, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
 from driftline.web._console.results import Comparison, Job, Result, newest
@@ -219,27 +219,11 @@ class Problem(NamedTuple):
     remedies: tuple[tuple[str, str], ...] = ()  # words, `option=value`
 
 
-REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
-    "duplicate_key": (
-        ("Pair the rows of a key", "duplicates=match"),
-        ("Keep the first row of a key", "duplicates=first"),
-        ("Keep the last row of a key", "duplicates=last"),
-    ),
-    "missing_key_value": (("Accept rows without a key", "empty_key=allow"),),
-    "row_width_mismatch": (("Fill short rows", "ragged=pad"), ("Leave rows of another width out", "ragged=skip")),
-    "duplicate_column_name": (
-        ("Number columns of the same name", "duplicate_columns=rename"),
-        ("The files have no header line", "no_header=on"),
-    ),
-    "invalid_encoding": (("Read as Windows-1252", "encoding=windows-1252"), ("Read as UTF-16", "encoding=utf-16")),
-}
-
-
 def explained(error: DriftlineError, wanted: Comparison, folder: Folder) -> Problem:
     """The error with its ways out; of two headers only what differs is said."""
     if error.code != "header_mismatch":
         message = _FLAG.sub(r"\1", error.message)  # the form's fields have the names of the command line's options
-        return Problem(error.code, message, REMEDIES.get(error.code, ()))
+        return Problem(error.code, message, tuple(map(tuple, remedies().get(error.code, {}).get("ways", ()))))
     headers = [
         list(head) for head in _heads(folder.table_address(wanted.a), folder.table_address(wanted.b), wanted.options)
     ]
