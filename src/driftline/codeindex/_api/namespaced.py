@@ -145,8 +145,11 @@ class _Reader:
 
     def type(self, node: Node | None, bound: bool = False) -> str:
         """A type without annotations and blanks, by its full name; of a type parameter only the bound."""
-        parts = list(_plain(node)) if node is not None else []
-        plain = _COMMON.sub("", "".join(parts[1:] if bound else parts))
+        written = text(node)
+        if bound or "@" in written or "/" in written:
+            parts = list(_plain(node)) if node is not None else []
+            written = "".join(parts[1:] if bound else parts)
+        plain = _COMMON.sub("", "".join(written.split()))
         return _COMMON.sub("", _CAPITAL.sub(lambda found: self.imports.get(found[0], found[0]), plain))
 
 

@@ -19,6 +19,7 @@ MANIFEST_LANGUAGES = frozenset(("json", "toml", "gomod"))
 _PACKAGE_JSON = ("name", "version", "private", "exports", "types", "typings", "module", "main")
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".ipp")
 _NOT_API = re.compile(r"(^|/)(tests?|testing|specs?|docs?|examples?|benchmarks?|scripts?|tools?|vendor|third_party)/")
+_SHOWING_WORDS = frozenset(("pub", "export", "default", "ambient"))
 _TABLES = ("package", "lib", "project", "accepted", "levels")
 
 
@@ -127,16 +128,19 @@ def _is_upper(*names: str) -> bool:
     return all(name[:1].isupper() for name in names)
 
 
+def _is_hidden(language: str, fact: Fact, above: str) -> bool:
+    if language == "python":
+        return fact.name.startswith("_") and not (fact.name.startswith("__") and fact.name.endswith("__"))
+    if language == "go":
+        return not _is_upper(fact.name)
+    if language in ("java", "csharp"):
+        return "public" not in fact.flags and "protected" not in fact.flags
+    return not above and _SHOWING_WORDS.isdisjoint(fact.flags)
+
+
 def _visible(language: str, fact: Fact, above: str) -> Iterator[str]:
-    flags, name = set(fact.flags), fact.name
-    hidden = {
-        "python": name.startswith("_") and not (name.startswith("__") and name.endswith("__")),
-        "go": not _is_upper(name),
-        "rust": "pub" not in flags and not above,
-        "java": not flags & {"public", "protected"},
-        "csharp": not flags & {"public", "protected"},
-    }.get(language, not above and not flags & {"export", "default", "ambient"})
-    if fact.kind in ("import", "export", "use") or (hidden and fact.kind != "mod"):
+    name = fact.name
+    if fact.kind in ("import", "export", "use") or (fact.kind != "mod" and _is_hidden(language, fact, above)):
         return
     full = f"{above}.{name}" if above else name
     yield full.replace("<init>", above.rpartition(".")[2])

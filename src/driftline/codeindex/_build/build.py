@@ -6,6 +6,7 @@ from there; in a changed group, rows are taken over blob by blob, and only new b
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import secrets
@@ -15,6 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import starmap
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -346,7 +348,7 @@ def _parsed(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[FileRow
     batches = _batches(writing, files)
     if sum(file.entry.size or 0 for file in files) < _SPAWN_FROM_BYTES or (os.cpu_count() or 1) < 2:
         for batch in batches:
-            yield from parse_batch(batch)
+            yield from parse_batch(batch, alone=True)
         return
     with ProcessPoolExecutor(os.cpu_count(), mp_context=WorkerContext()) as pool:
         waiting: list[Future[list[FileRows]]] = []
@@ -377,18 +379,28 @@ def _batches(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[_Batch
         yield batch
 
 
-def parse_batch(batch: _Batch) -> list[FileRows]:
-    """Rows of files, compressed as the index holds them: what a worker process does."""
+def parse_batch(batch: _Batch, alone: bool = False) -> list[FileRows]:
+    """Rows of files, compressed as the index holds them: what a worker process does.
+
+    One that is alone parses ahead in a thread; where each core has a process, that would only cost time. No cycles of
+    objects are made here, so nothing is there to collect.
+    """
     rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
     given = [(row, language, blob) for row, (_, language, blob) in zip(rows, batch, strict=True) if blob is not None]
     readable = [item for item in given if item[0].skipped is None]
     if readable:
-        from driftline.codeindex._build.extract import extract_all  # NumPy and the parsers, which only new blobs need
+        from driftline.codeindex._build.extract import extract, extract_all  # NumPy and the parsers: for new blobs only
 
-        found = extract_all((language, blob) for _, language, blob in readable)
-        for (row, _, _), extracted in zip(readable, found, strict=True):
-            row.parse_error = extracted.parse_error
-            row.put(extracted.rows, extracted.imports, extracted.facts)
+        files = ((language, blob) for _, language, blob in readable)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for (row, _, _), found in zip(readable, extract_all(files) if alone else starmap(extract, files), strict=True):
+                row.parse_error = found.parse_error
+                row.put(found.rows, found.imports, found.facts)
+        finally:
+            if collects:
+                gc.enable()
     return rows
 
 
@@ -397,4 +409,5 @@ def _unreadable(blob: bytes | None) -> str | None:
         return "missing"
     if b"\0" in blob[:8192]:
         return "binary"
-    return "generated" if _GENERATED_TEXT.search(blob[:2048]) else None
+    top = blob[:2048]
+    return "generated" if b"generated" in top.lower() and _GENERATED_TEXT.search(top) else None

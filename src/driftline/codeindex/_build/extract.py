@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +37,8 @@ _PARSED_AHEAD = 2
 _OPEN_NODES = frozenset(("table", "table_array_element", "section", "macro_definition"))
 _STRINGS = frozenset(("string", "concatenated_string"))
 _SEPARATORS = MARKS + b";,"
-_BRACKET = re.compile(r"[(\[{<] |[ ,][)\]}>]")
+# A blank behind an opening bracket, or a blank or comma before a closing one; found from its second byte, which is rare.
+_BRACKET = re.compile(r"[ )\]}>](?:(?<=[(\[{<] )|(?<=[ ,][)\]}>]))")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
 _EXTENDED_WORDS = {"cpp": re.compile(rb"\b(class|namespace|template|using|typename|virtual|constexpr|nullptr)\b|::")}
@@ -151,7 +151,7 @@ class _Reader:
         )
 
     def _assign_calls(self, captures: Captures) -> set[bytes]:
-        """Add each called name to the innermost definition around it; the rest is the module's."""
+        """Add each called name to the innermost definition around it; the rest is the module's, expressions nobody's."""
         module: set[bytes] = set()
         enclosing: list[Definition] = []
         waiting = iter(self.found)
@@ -162,8 +162,9 @@ class _Reader:
                 following = next(waiting, None)
             while enclosing and enclosing[-1].end <= start:
                 enclosing.pop()
-            if end - start <= MAX_CALLEE:
-                (enclosing[-1].calls if enclosing else module).add(self.source[start:end])
+            called = self.source[start:end]
+            if len(called) <= MAX_CALLEE and b"(" not in called and b"\n" not in called:
+                (enclosing[-1].calls if enclosing else module).add(called)
         return module
 
     def rows(self) -> list[ChunkRow]:
@@ -188,6 +189,7 @@ class _Reader:
         # Without the own name, so that a rename of an unchanged definition is exact.
         inside = item.start <= item.named[0] and item.named[1] <= item.body_start
         header = [(item.start, item.named[0]), (item.named[1], item.body_start)] if inside else [(item.start, item.body_start)]
+        heads = [self.normal.measured(*span) for span in header]
         body, own = self._body(item, docstring)
         first = docstring[1] if docstring else item.body_start
         end = max(first, min(item.body_end, item.end)) if item.body is not None else first
@@ -195,14 +197,14 @@ class _Reader:
         meta = ChunkMeta(
             signature=self._signature(item),
             params=self._params(item),
-            sigHash=_hash(b"\0".join([self.normal.between(*span) for span in header])),
+            sigHash=_hash(b"\0".join([text for text, _ in heads])),
             bodyHash=_hash(body) if item.body is not None else "",
             docHash=_hash(b" ".join(b"\n".join(docs).split())) if docs else "",
             sketch=sketch,
             shingles=shingles,
             tokens=self.normal.count(first, end),
             ownTokens=own,
-            sigTokens=sum([self.normal.count(*span) for span in header]),
+            sigTokens=sum([tokens for _, tokens in heads]),
             parent=item.parent,
             exported=item.public,
             ordinal=ordinal,
@@ -212,9 +214,8 @@ class _Reader:
     def _placed(self, kind: str, name: str, span: Span, calls: set[bytes], meta: ChunkMeta) -> ChunkRow:
         start, end = span
         lines = self._line(start), self._line(max(end - 1, start))
-        # Called names in order, without those that are expressions.
-        names = sorted(_decoded(called) for called in calls if b"(" not in called and b"\n" not in called)
-        return ChunkRow("", "", start, end, *lines, kind, name, Calls([(name, called) for called in names]), meta)
+        pairs = [(name, called) for called in sorted(map(_decoded, calls))]
+        return ChunkRow("", "", start, end, *lines, kind, name, Calls(pairs), meta)
 
     def _body(self, item: Definition, docstring: Span | None) -> tuple[bytes, int]:
         """The body without members and docstring, and its number of tokens."""
@@ -222,14 +223,15 @@ class _Reader:
             return b"", 0
         # In a TOML table or under a heading, the body goes on behind its first node.
         start, end = item.body_start, max(item.body_end, item.end if item.node.type in _OPEN_NODES else 0)
-        cuts = [(child.start, child.end) for child in item.children] + ([docstring] if docstring else [])
+        cuts = [*item.inner, docstring] if docstring else item.inner
         if not cuts and start < end:
-            return self.normal.between(start, end), self.normal.count(start, end)
-        spans = _without(start, end, cuts)
-        text = b"\0".join(filter(None, (self.normal.between(*span) for span in spans)))
-        if item.children:
-            text = text.translate(None, _SEPARATORS + b"\0")
-        return text, sum(self.normal.count(*span) for span in spans)
+            return self.normal.measured(start, end)
+        text, tokens = self._joined(_without(start, end, cuts))
+        return text.translate(None, _SEPARATORS + b"\0") if item.inner else text, tokens
+
+    def _joined(self, spans: list[Span]) -> tuple[bytes, int]:
+        parts = [self.normal.measured(*span) for span in spans]
+        return b"\0".join([text for text, _ in parts if text]), sum([tokens for _, tokens in parts])
 
     def _comments_above(self, start: int) -> list[bytes]:
         """Comments on their own lines right above."""
@@ -251,9 +253,11 @@ class _Reader:
     def _signature(self, item: Definition) -> str:
         start, end = item.start, item.body_start
         source = self.source[start:end]
-        behind = islice(self.comments, bisect_left(self.comment_ends, start), None)
-        if comments := list(takewhile(lambda comment: comment[0] < end, behind)):
-            source = b" ".join(self.source[first:last] for first, last in _without(start, end, comments))
+        first = last = bisect_left(self.comment_ends, start)
+        while last < len(self.comments) and self.comments[last][0] < end:
+            last += 1
+        if first < last:
+            source = b" ".join(self.source[slice(*span)] for span in _without(start, end, self.comments[first:last]))
         text = _tidy(source).rstrip("={ ")
         if self.language.name == "python" or self.language.name in ENTRY_LANGUAGES:
             text = text.removesuffix(":").rstrip()
@@ -288,11 +292,9 @@ class _Reader:
         top = [(item.start, item.end) for item in self.found if item.container is None and item.kind != "scope"]
         inside = [(item.start, item.end) for item in self.found if item.container and item.container.kind == "scope"]
         cuts = [*top, *inside, *self.imports, *([docstring] if docstring else [])]
-        spans = _without(0, len(self.source), cuts)
-        text = b"\0".join(filter(None, (self.normal.between(*span) for span in spans)))
+        text, tokens = self._joined(_without(0, len(self.source), cuts))
         if not text.translate(None, _SEPARATORS + b"\0 "):
             return None
-        tokens = sum(self.normal.count(*span) for span in spans)
         doc = _hash(b" ".join(self.source[slice(*docstring)].split())) if docstring else ""
         meta = ChunkMeta("", None, _hash(b""), _hash(text), doc, "", 0, tokens, tokens, 0, "", False, 0)
         return self._placed("module", "", (0, len(self.source)), self.module_calls, meta)

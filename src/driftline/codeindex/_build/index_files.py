@@ -115,6 +115,7 @@ class ChunkRow(msgspec.Struct, gc=False):
 
 
 _encoder = msgspec.json.Encoder()
+_compressor = zstd.ZstdCompressor(_LEVEL)
 _chunk_rows = msgspec.json.Decoder(ChunkRow).decode_lines
 
 
@@ -161,7 +162,7 @@ class FileRows:
 
 def compressed(rows: Iterable[msgspec.Struct]) -> bytes:
     """Rows as lines, in one frame."""
-    return zstd.compress(_encoder.encode_lines(rows), _LEVEL)
+    return _compressor.compress(_encoder.encode_lines(rows), _compressor.FLUSH_FRAME)
 
 
 # Builds read again.

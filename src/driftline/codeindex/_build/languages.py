@@ -7,28 +7,23 @@ everything else is a result of the query.
 from __future__ import annotations
 
 import importlib
+import re
 import tomllib
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from driftline.core import JsonObject
 
 if TYPE_CHECKING:
-    from tree_sitter import Parser, Query
+    from tree_sitter import Node, Parser, Query
 
-import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
-
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 class Language(msgspec.Struct, frozen=True):
     """How one language is indexed."""
@@ -129,7 +124,8 @@ class Definition:
     node: Node
     head: Node
     container: Definition | None
-    children: list[Definition] = field(default_factory=list)
+    # Where definitions inside of it are; not these themselves, for cycles would keep whole trees in memory.
+    inner: list[Span] = field(default_factory=list)
     calls: set[bytes] = field(default_factory=set)
     public: bool = False
     # Where the header ends; stored, because each access to a node calls the parser.
@@ -165,7 +161,7 @@ def definitions(language: Language, captures: Captures) -> list[Definition]:
             continue
         definition = _definition(language, kind, node, name_node, container, around)
         if container is not None:
-            container.children.append(definition)
+            container.inner.append((definition.start, definition.end))
         enclosing.append(definition)
         found.append(definition)
     return found
@@ -200,7 +196,10 @@ def _parts(language: Language, kind: str, node: Node) -> tuple[str, Node, Node |
     """The kind, the node with the parameters and the body; a variable that holds a function is a function."""
     if kind == "prototype":
         return "function", node, None
-    body = next((found for name in _BODY_FIELDS if (found := node.child_by_field_name(name)) is not None), None)
+    body = None
+    for name in _BODY_FIELDS:
+        if (body := node.child_by_field_name(name)) is not None:
+            break
     if language.name == "go" and kind == "class":
         body = node.child_by_field_name("type")
     if body is None and kind == "value":

@@ -99,12 +99,13 @@ class NormalText:
         _drop_last_commas(data, keep, in_string, layout.kept_commas)
         return _assembled(data, keep, in_string, layout)
 
-    def between(self, start: int, end: int) -> bytes:
-        """The normal text of a range of the source.
+    def measured(self, start: int, end: int) -> tuple[bytes, int]:
+        """The normal text of a range of the source, and its number of tokens.
 
         Marks at its edges go: they belong to what is around the range as much as to what is in it.
         """
-        return self.text[self.position[start] : self.position[end]].strip(_EDGES)
+        first, last = self.position[start], self.position[end]
+        return self.text[first:last].strip(_EDGES), self.tokens[last] - self.tokens[first]
 
     def count(self, start: int, end: int) -> int:
         found: int = self.tokens[self.position[end]] - self.tokens[self.position[start]]
@@ -115,7 +116,8 @@ class NormalText:
         first, last = self.tokens[self.position[start]], self.tokens[self.position[end]]
         if last - first < _FEWEST_TOKENS:
             return _NOTHING
-        values = np.sort(self.shingles[first : last - 2])
+        values = self.shingles[first : last - 2].copy()
+        values.sort()
         fresh = np.empty(len(values), np.bool_)
         fresh[0] = True
         np.not_equal(values[1:], values[:-1], out=fresh[1:])
@@ -177,20 +179,31 @@ def _join(source: bytes, data: Bytes, keep: Flags, strings: Sequence[Span]) -> N
 
 def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_something: Iterable[int]) -> None:
     """A comma before a closing bracket is layout, unless nothing stands before it or the language needs it."""
-    kept = np.flatnonzero(keep)
-    commas = kept.searchsorted(np.flatnonzero((data == ord(",")) & keep))
-    commas = commas[(commas > 0) & (commas < len(kept) - 1)]
-    before, here, after = kept[commas - 1], kept[commas], kept[commas + 1]
-    last = _CLOSING[data[after]] & ~_OPENING[data[before]] & ~in_string[here] & ~in_string[after]
+    commas = ((data == ord(",")) & keep & ~in_string).nonzero()[0]
+    if not len(commas):
+        return
+    begins, ends = _runs(keep)
+    commas = commas[(commas > begins[0]) & (commas < ends[-1])]
+    # What is kept before and behind: a neighbour, or the edge of the next run.
+    before = np.where(keep[commas - 1], commas - 1, ends[ends.searchsorted(commas) - 1])
+    after = np.where(keep[commas + 1], commas + 1, begins[begins.searchsorted(commas, "right") % len(begins)])
+    last = _CLOSING[data[after]] & ~_OPENING[data[before]] & ~in_string[after]
     needed = [place for place in means_something if keep[place]]
-    keep[here[last]] = False
+    keep[commas[last]] = False
     keep[needed] = True
+
+
+def _runs(keep: Flags) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The first and last bytes of what is kept in one piece."""
+    begins, ends = (keep[1:] > keep[:-1]).nonzero()[0] + 1, (keep[1:] < keep[:-1]).nonzero()[0]
+    begins = np.concatenate(([0], begins)) if keep[:1].all() else begins
+    return begins, np.concatenate((ends, [len(keep) - 1])) if keep[-1:].all() else ends
 
 
 def _assembled(data: Bytes, keep: Flags, in_string: Flags, layout: Layout) -> NormalText:
     keys, marks = _marks(_grown_together(data, keep, in_string), layout)
     count = np.zeros(len(data) + 1, np.int32)
-    np.cumsum(keep, dtype=np.int32, out=count[1:])
+    keep.cumsum(dtype=np.int32, out=count[1:])
     # A mark at the key 2p stands before the byte p, one at 2p - 1 behind the byte p - 1.
     marked = count[(keys + 1) // 2] + np.arange(len(marks))
     plain = np.ones(count[-1] + len(marks), np.bool_)
@@ -199,20 +212,18 @@ def _assembled(data: Bytes, keep: Flags, in_string: Flags, layout: Layout) -> No
     out[marked] = marks
     out[plain], inside[plain] = data[keep], in_string[keep]
     steps = np.bincount(keys // 2 + 1, minlength=len(data) + 1)
-    count += np.cumsum(steps[: len(data) + 1], dtype=np.int32)
+    count += steps[: len(data) + 1].cumsum(dtype=np.int32)
     text = out.tobytes()
     starts = _token_starts(text, inside)
     tokens = np.zeros(len(out) + 1, np.int32)
-    np.cumsum(starts, dtype=np.int32, out=tokens[1:])
-    return NormalText(text, count.data, tokens.data, _shingles(out, np.flatnonzero(starts)))
+    starts.cumsum(dtype=np.int32, out=tokens[1:])
+    return NormalText(text, count.data, tokens.data, _shingles(out, starts.nonzero()[0], tokens))
 
 
 def _grown_together(data: Bytes, keep: Flags, in_string: Flags) -> npt.NDArray[np.int64]:
     """Where a word begins that would grow together with the one before it, because what was between them went."""
-    begins, ends = np.flatnonzero(keep[1:] > keep[:-1]) + 1, np.flatnonzero(keep[1:] < keep[:-1])
-    if not keep[:1].all():
-        begins = begins[1:]
-    left = ends[: len(begins)]
+    begins, ends = _runs(keep)
+    begins, left = begins[1:], ends[:-1]
     words = (_CLASS[data[left]] == _WORD) & (_CLASS[data[begins]] == _WORD)
     found: npt.NDArray[np.int64] = begins[words & ~(in_string[left] & in_string[begins])]
     return found
@@ -229,8 +240,8 @@ def _marks(words: npt.NDArray[np.int64], layout: Layout) -> tuple[npt.NDArray[np
         (2 * np.fromiter(layout.nodes, np.int64), NODE),
     )
     keys = np.concatenate([keys for keys, _ in groups])
-    marks = np.concatenate([np.full(len(keys), mark, np.uint8) for keys, mark in groups])
-    order = np.argsort(keys, kind="stable")
+    marks = np.array([mark for _, mark in groups], np.uint8).repeat([len(keys) for keys, _ in groups])
+    order = keys.argsort(kind="stable")
     return keys[order], marks[order]
 
 
@@ -243,11 +254,11 @@ def _token_starts(text: bytes, in_string: Flags) -> Flags:
     return starts
 
 
-def _shingles(out: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+def _shingles(out: Bytes, starts: npt.NDArray[np.int64], tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
     if len(starts) < 3:
         return np.empty(0, np.uint32)
     text, firsts = out[starts[0] :], starts - starts[0]
-    offsets = np.arange(len(text)) - np.repeat(firsts, np.diff(firsts, append=len(text)))
+    offsets = np.arange(len(text)) - firsts.take(tokens[starts[0] + 1 :] - 1)
     hashes = _WEIGHTS.take(offsets, mode="clip")
     with np.errstate(over="ignore"):
         hashes *= text * (text > ord(" "))
