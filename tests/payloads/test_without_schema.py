@@ -144,3 +144,12 @@ def test_infer_command(tmp_path, capfd):
     assert run(driftline, ["payloads", "infer", str(tmp_path / "s.jsonl"), "-o", str(tmp_path / "out.yaml")]) == 0
     assert dl.compare({"a": 1}, {"a": 1}, tmp_path / "out.yaml").is_match
     assert len(dl.compare({"b": 1}, {"b": 1}, tmp_path / "out.yaml").warnings) == 2
+
+
+@pytest.mark.parametrize("test", ["@.n > 0", "@.n >= 0", "@.n < 2", "@.n > 0 && count(@.*) == 1"])
+def test_a_boolean_is_neither_less_nor_greater(test):
+    old, new = {"rows": [{"n": True}, {"n": 1}]}, {"rows": [{"n": False}, {"n": 1}]}
+    assert not dl.compare(old, new, ignore=[f"$.rows[?{test}]"]).is_match
+    rule = {"x-migration-when": test, "x-migration-strategy": "ignore"}
+    schema = {"properties": {"rows": {"items": {"properties": {"n": rule}}}}}
+    assert not dl.compare(old, new, schema).is_match

@@ -51,13 +51,7 @@ if TYPE_CHECKING:
     from driftline.payloads._lint import Finding as Finding, infer_schema as infer_schema, lint as lint
     from driftline.payloads._rules.path_rules import (
         PathRule as PathRule,
-        allow_new_flag as allow_new_flag,
-        ignore_flag as ignore_flag,
-        key_flag as key_flag,
-        select_flags as select_flags,
-        start_state as start_state,
-        tolerance_flag as tolerance_flag,
-        unordered_flag as unordered_flag,
+        path_flags as path_flags,
     )
     from driftline.payloads._schema.documents import (
         Bundle as Bundle,

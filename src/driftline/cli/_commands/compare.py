@@ -52,19 +52,9 @@ mask_options = several(
 
 def flags_of(old_select: str | None, new_select: str | None, **given: tuple[str, ...]) -> tuple[PathRule, ...]:
     """The rules of paths that a call gave; a text that is no path is refused at once."""
-    from driftline import payloads
+    from driftline.payloads import path_flags
 
-    made = {
-        "ignore": payloads.ignore_flag,
-        "unordered": payloads.unordered_flag,
-        "keys": payloads.key_flag,
-        "tolerances": payloads.tolerance_flag,
-        "allow_new": payloads.allow_new_flag,
-    }
-    flags = tuple(make(text) for name, make in made.items() for text in given[name])
-    flags += payloads.select_flags(old_select, new_select)
-    payloads.start_state((), flags)
-    return flags
+    return path_flags((old_select, new_select), **given)
 
 
 def read_mask_key(path: str | None) -> bytes | None:

@@ -23,17 +23,7 @@ from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
 from driftline.payloads._compare.report import Observer, Report, Run, StopComparisonError
 from driftline.payloads._compare.walk import compile_root
-from driftline.payloads._rules.path_rules import (
-    PathRule,
-    allow_new_flag,
-    ignore_flag,
-    is_met,
-    key_flag,
-    prune,
-    select_flags,
-    tolerance_flag,
-    unordered_flag,
-)
+from driftline.payloads._rules.path_rules import PathRule, is_met, path_flags, prune
 from driftline.payloads._schema.documents import Bundle, FileReader, Folder, load_schema, opened
 from driftline.payloads._schema.nodes import SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root, reachable, record_root
@@ -357,15 +347,10 @@ def compare(
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
-    keys = (key or {}).items()
-    flags = (
-        *map(ignore_flag, ignore),
-        *map(unordered_flag, unordered),
-        *(key_flag(f"{path}={fields if isinstance(fields, str) else ','.join(fields)}") for path, fields in keys),
-        *(tolerance_flag(f"{path}={limit}") for path, limit in (tolerance or {}).items()),
-        *map(allow_new_flag, allow_new),
-        *select_flags(*select),
-    )
+    keys = [f"{path}={one if isinstance(one, str) else ','.join(one)}" for path, one in (key or {}).items()]
+    tolerances = [f"{path}={limit}" for path, limit in (tolerance or {}).items()]
+    named = {"ignore": ignore, "unordered": unordered, "keys": keys, "tolerances": tolerances, "allow_new": allow_new}
+    flags = path_flags(select, **named)
     given: Any = ALL_STRICT if schema is None else schema
     plan = compile(Path(given) if _names_a_file(given) else given, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, Problem, read_rules
@@ -22,6 +22,9 @@ from driftline.payloads._values.limits import EngineConfig, current
 from driftline.payloads._values.paths import NAMINGS, Path, to_camel, to_snake
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
 from driftline.payloads._values.values import MISSING, NEW, OLD, Value
+
+if TYPE_CHECKING:
+    from driftline.payloads._compare.sides import Condition
 
 Compare = Callable[[Value, Value, Run, Path], None]
 # Compares two objects or two arrays; the caller has checked which.
@@ -123,16 +126,6 @@ class Renames(dict[str, tuple[str, ...]]):
     def names(self, old: str) -> tuple[str, ...]:
         """What New may call a member of Old."""
         return self.get(old, ()) + ((to_camel(old), to_snake(old)) if self._has_naming else ())
-
-
-class Condition(Protocol):
-    """What decides whether the rules of a field apply."""
-
-    def holds(self, run: Run, side: int) -> bool:
-        """Whether it is true on a side, for the current object."""
-
-    def decide(self, run: Run, path: Path, rules: FieldRules) -> bool:
-        """Whether it is true on Old; a warning where New disagrees."""
 
 
 class Tools(NamedTuple):

@@ -6,18 +6,15 @@ members, sort keys and key values here.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from jsonpath import filter as filters
 from jsonpath.exceptions import JSONPathError
-from jsonpath.segments import JSONPathChildSegment
-from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
+from jsonpath.selectors import FilterContext
 
 from driftline.payloads._compare.plan import NodePlan
-from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.report import Owner, Run
 from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._rules.scalars import EMPTY_STRING_AS_NULL, BadValueError
 from driftline.payloads._schema.nodes import Choice
@@ -33,12 +30,9 @@ from driftline.payloads._values.values import (
     admits,
     decimal_of,
     kind_of,
-    same_json,
 )
 
 Seen = list[tuple[Value, int]]  # values with their sides
-Test = Callable[[Run, int], bool]
-Operand = Callable[[Run, int], Value]
 
 _MAX_FITTED_ITEMS = 100
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
@@ -315,23 +309,35 @@ def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) ->
     return True
 
 
-# `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object owning the field). Those of
-# single members run as small functions on one side; anything else is evaluated by the JSONPath library on a copy.
+# `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object that owns the field), which
+# the JSONPath library evaluates on normalised copies.
 class Condition(NamedTuple):
     """A compiled condition; an absolute one is the same for all objects of a payload."""
 
-    test: Test
+    expression: Any
     is_absolute: bool
 
     def holds(self, run: Run, side: int) -> bool:
         """Whether the condition is true on a side, for the current object."""
         if not self.is_absolute:
-            return self.test(run, side)
-        key = (id(self), side)
+            return self._is_true(run, side)
+        key = (id(self.expression), side)
         known = run.conditions.get(key)
         if known is None:
-            known = run.conditions[key] = self.test(run, side)
+            known = run.conditions[key] = self._is_true(run, side)
         return known
+
+    def _is_true(self, run: Run, side: int) -> bool:
+        root = _normalised(run.root, side, run)
+        current = root if self.is_absolute or not run.owners else _normalised(run.owners[-1], side, run)
+        # One tree for each payload: it caches what its queries from the root found.
+        tree = run.views.get((id(self.expression), side))
+        if tree is None:
+            tree = run.views[id(self.expression), side] = self.expression.cache_tree()
+        try:
+            return bool(tree.evaluate(FilterContext(env=ENVIRONMENT, current=current, root=root)))
+        except (JSONPathError, ValueError):  # a payload that is a string is no place to look into
+            return False
 
     def decide(self, run: Run, path: Path, rules: FieldRules) -> bool:
         """The condition on Old; a warning where New disagrees."""
@@ -353,138 +359,16 @@ def parse_condition(text: str) -> Condition:
         raise BadValueError(str(error).splitlines()[0] if str(error) else "not a filter expression") from None
     if len(segments) != 1 or not hasattr(selector, "expression"):
         raise BadValueError("not a single filter expression")
-    expression = selector.expression
-    watch_expression(expression)
-    test = _test(expression.expression) or _by_library(expression)
-    return Condition(test, is_absolute="@" not in text)
+    watch_expression(selector.expression)
+    return Condition(selector.expression, is_absolute="@" not in text)
 
 
-def _test(node: Any) -> Test | None:
-    """The quick form of a logical expression, or None where it needs more than single members."""
-    if isinstance(node, filters.PrefixExpression):
-        inner = _test(node.right)
-        return None if inner is None or node.operator != "!" else (lambda run, side: not inner(run, side))
-    if isinstance(node, filters.InfixExpression):
-        return _infix(node)
-    if isinstance(node, filters.RootFilterQuery | filters.RelativeFilterQuery):
-        operand = _operand(node)
-        return None if operand is None else (lambda run, side: operand(run, side) is not MISSING)
-    return None
-
-
-def _infix(node: Any) -> Test | None:
-    read: Callable[[Any], Operand | None] = _test if node.operator in ("&&", "||") else _operand
-    left, right, compare = read(node.left), read(node.right), _COMPARISONS.get(node.operator)
-    if left is None or right is None:
-        return None
-    if node.operator == "&&":
-        return lambda run, side: bool(left(run, side) and right(run, side))
-    if node.operator == "||":
-        return lambda run, side: bool(left(run, side) or right(run, side))
-    return None if compare is None else (lambda run, side: compare(left(run, side), right(run, side)))
-
-
-def _operand(node: Any) -> Operand | None:
-    if isinstance(node, filters.Nil):
-        return lambda run, side: None
-    if isinstance(node, filters.FilterExpressionLiteral):
-        value = node.value
-        return lambda run, side: value
-    if isinstance(node, filters.RootFilterQuery | filters.RelativeFilterQuery):
-        steps = _single_steps(node.path)
-        if steps is None:
-            return None
-        is_root = isinstance(node, filters.RootFilterQuery)
-        return lambda run, side: _value_at(steps, is_root, run, side)
-    return None
-
-
-def _single_steps(path: Any) -> list[str | int] | None:
-    steps: list[str | int] = []
-    for segment in path.segments:
-        selector = segment.selectors[0]
-        is_single = isinstance(segment, JSONPathChildSegment) and len(segment.selectors) == 1
-        if not is_single or not isinstance(selector, NameSelector | IndexSelector):
-            return None
-        steps.append(selector.name if isinstance(selector, NameSelector) else selector.index)
-    return steps
-
-
-def _start(is_root: bool, run: Run, side: int) -> tuple[NodePlan, Value]:
-    owner = run.root if is_root or not run.owners else run.owners[-1]
-    assert isinstance(owner.plan, NodePlan)
-    return owner.plan, owner.old if side == OLD else owner.new
-
-
-def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Value:
-    plan, value = _start(is_root, run, side)
-    for step in steps:
-        if isinstance(step, str):
-            value, plan = member(plan, value, step, side, run)
-        else:
-            value, plan = _item(plan, value, step, side, run)
-        if value is MISSING:
-            return MISSING
-    if type(value) in (dict, list):
-        copy: Value = materialise(plan, value, side, run)
-        return copy
-    return resolved(plan, value, side, run).meaning.prepared_or_raw(value, side)
-
-
-def _item(plan: NodePlan, value: Value, index: int, side: int, run: Run) -> tuple[Value, NodePlan]:
-    if type(value) is not list:
-        return MISSING, plan
-    plan = resolved(plan, value, side, run)
-    items = arranged(plan, value, side, run)
-    if not -len(items) <= index < len(items):
-        return MISSING, plan
-    return items[index], plan.item(index % len(items))
-
-
-def _equal(left: Value, right: Value) -> bool:
-    return left is right if left is MISSING or right is MISSING else same_json(left, right)
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
-    def test(left: Value, right: Value) -> bool:
-        if left is MISSING or right is MISSING or kind_of(left) != kind_of(right):
-            return False
-        return kind_of(left) in ("number", "string") and compare(left, right)
-
-    return test
-
-
-_less, _greater = _ordered(operator.lt), _ordered(operator.gt)
-_COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
-    "==": _equal,
-    "!=": lambda left, right: not _equal(left, right),
-    "<": _less,
-    ">": _greater,
-    "<=": lambda left, right: _less(left, right) or _equal(left, right),
-    ">=": lambda left, right: _greater(left, right) or _equal(left, right),
-}
-
-
-def _by_library(expression: Any) -> Test:
-    def test(run: Run, side: int) -> bool:
-        root = _normalised(*_start(True, run, side), side, run)
-        current = _normalised(*_start(False, run, side), side, run)
-        # One tree for each payload: it caches what its queries from the root found.
-        tree = run.views.get((id(expression), side))
-        if tree is None:
-            tree = run.views[id(expression), side] = expression.cache_tree()
-        try:
-            return bool(tree.evaluate(FilterContext(env=ENVIRONMENT, current=current, root=root)))
-        except (JSONPathError, ValueError):  # a payload that is a string is no place to look into
-            return False
-
-    return test
-
-
-def _normalised(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
+def _normalised(owner: Owner, side: int, run: Run) -> Any:
     """A normalised copy, made once in a comparison, because all members of an object need the same one."""
-    key = ("copy", id(plan), id(value), side)
+    assert isinstance(owner.plan, NodePlan)
+    value = owner.old if side == OLD else owner.new
+    key = ("copy", id(owner.plan), id(value), side)
     known = run.views.get(key)
     if known is None:
-        known = run.views[key] = (value, materialise(plan, value, side, run))
+        known = run.views[key] = (value, materialise(owner.plan, value, side, run))
     return known[1]

@@ -10,7 +10,7 @@ paths of other kinds (slices, filters) are looked up in each payload before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,27 +62,14 @@ def _shown(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def ignore_flag(path: str) -> PathRule:
-    """`--ignore PATH`."""
-    return PathRule("--ignore", path)
-
-
-def unordered_flag(path: str) -> PathRule:
-    """`--unordered PATH`."""
-    return PathRule("--unordered", path, (("array-mode", "unordered"),))
-
-
-def allow_new_flag(path: str) -> PathRule:
-    """`--allow-new PATH`."""
-    return PathRule("--allow-new", path, (("allow-new-members", True),))
-
-
-def select_flags(old: str | None, new: str | None) -> tuple[PathRule, ...]:
-    """`--old-select PATH` and `--new-select PATH`: the part of a payload that is compared."""
-    given = (("--old-select", old), ("--new-select", new))
-    flags = tuple(PathRule(flag, path) for flag, path in given if path is not None)
-    selected_names(flags)
-    return flags
+def path_flags(select: tuple[str | None, str | None] = (None, None), **given: Iterable[str]) -> tuple[PathRule, ...]:
+    """The rules of a call by their names (`ignore`, `unordered`, `keys`, `tolerances`, `allow_new`), and the parts of
+    Old and New that are compared. A text that is no path is refused."""
+    flags = [make(text) for name, make in _FLAGS.items() for text in given.get(name, ())]
+    flags += [PathRule(flag, path) for flag, path in zip(_SELECT, select, strict=True) if path is not None]
+    selected_names(tuple(flags))
+    start_state((), tuple(flags))
+    return tuple(flags)
 
 
 def selected_names(flags: tuple[PathRule, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -101,8 +88,7 @@ def selected_names(flags: tuple[PathRule, ...]) -> tuple[tuple[str, ...], tuple[
     return found.get(_SELECT[0], ()), found.get(_SELECT[1], ())
 
 
-def key_flag(text: str) -> PathRule:
-    """`--key PATH=FIELD[,FIELD]`."""
+def _key(text: str) -> PathRule:
     path, fields = _split(text, "--key", "FIELD[,FIELD]")
     names = tuple(field.strip() for field in fields.split(","))
     if not all(names):
@@ -110,8 +96,7 @@ def key_flag(text: str) -> PathRule:
     return PathRule("--key", path, (("array-mode", "keyed"), ("array-key", names)))
 
 
-def tolerance_flag(text: str) -> PathRule:
-    """`--tolerance PATH=NUMBER` or `PATH=DURATION`."""
+def _tolerance(text: str) -> PathRule:
     path, given = _split(text, "--tolerance", "NUMBER or PATH=DURATION")
     try:
         number = float(given)
@@ -122,6 +107,15 @@ def tolerance_flag(text: str) -> PathRule:
     if not 0 <= number < float("inf"):
         raise bad_flag("--tolerance", text, "needs a number that is not negative")
     return PathRule("--tolerance", path, (("precision", number),))
+
+
+_FLAGS: dict[str, Callable[[str], PathRule]] = {
+    "ignore": lambda path: PathRule("--ignore", path),
+    "unordered": lambda path: PathRule("--unordered", path, (("array-mode", "unordered"),)),
+    "keys": _key,
+    "tolerances": _tolerance,
+    "allow_new": lambda path: PathRule("--allow-new", path, (("allow-new-members", True),)),
+}
 
 
 def _split(text: str, flag: str, wanted: str) -> tuple[str, str]:

@@ -221,6 +221,8 @@ def _read_quickly(text: str, reader: _Reader) -> Any:
 class _Reader:
     """Builds the values of one document from the events of libyaml."""
 
+    is_strict = True  # leaves tags, merge keys and directives to ruamel
+
     def __init__(self) -> None:
         self.content: Any = None
         self._documents = 0
@@ -230,24 +232,24 @@ class _Reader:
 
     def document(self, event: Any) -> None:
         self._documents += 1
-        if self._documents > 1 or event.version or event.tags:
+        if self._documents > 1 or (self.is_strict and (event.version or event.tags)):
             raise _UnusualError
 
     def scalar(self, event: Any) -> None:
-        if event.tag is not None:
+        if event.tag is not None and self.is_strict:
             raise _UnusualError
-        value = _plain(event.value) if event.implicit[0] else event.value
+        value = _plain(event.value) if event.implicit[0] and self.is_strict else event.value
         owner, name = self._open[-1] if self._open else (None, None)
         if type(owner) is not dict or name is not None:
             self._place(value, event, event.anchor)
             return
         name = key_text(value)
-        if name in owner or event.anchor is not None:
+        if (name in owner or event.anchor is not None) and self.is_strict:
             raise _UnusualError
         self._open[-1] = (owner, name)
 
     def start(self, event: Any, value: Any) -> None:
-        if event.tag is not None or len(self._open) >= MAX_NESTING:
+        if (event.tag is not None and self.is_strict) or len(self._open) >= MAX_NESTING:
             raise _UnusualError
         self._place(value, event, event.anchor)
         self._open.append((value, None))
@@ -277,7 +279,9 @@ class _Reader:
 
 
 class _MarkReader(_Reader):
-    """Notes as well where values begin, by their pointers; an alias begins where its anchor does."""
+    """Notes where values begin, by their pointers; an alias begins where its anchor does."""
+
+    is_strict = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -369,34 +373,11 @@ def yaml_marks(text: str) -> dict[str, tuple[int, int]]:
     """Pointer -> (line, column), from 1; empty where the text cannot be read."""
     reader = _MarkReader()
     try:
+        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
         _read_quickly(text.replace("\t", " "), reader)
     except _UnusualError:
-        return _slow_marks(text)
-    return reader.marks
-
-
-def _slow_marks(text: str) -> dict[str, tuple[int, int]]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
-        root = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
-    except (YAMLError, RecursionError):
         return {}
-    marks: dict[str, tuple[int, int]] = {}
-    waiting = [("", root)] if root is not None else []
-    seen: set[int] = set()
-    for pointer, node in waiting:
-        marks[pointer] = (node.start_mark.line + 1, node.start_mark.column + 1)
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.id == "mapping":
-            waiting.extend((f"{pointer}/{escape_pointer(str(key.value))}", value) for key, value in node.value)
-        elif node.id == "sequence":
-            waiting.extend((f"{pointer}/{index}", value) for index, value in enumerate(node.value))
-    return marks
+    return reader.marks
 
 
 def as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:

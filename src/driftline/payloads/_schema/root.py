@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -261,36 +261,8 @@ def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
 
 
 def count_leaves(document: SchemaDocument, root: Fragment) -> int:
-    """How many leaves a schema describes: one that several places name counts once, a choice by its widest branch."""
-    seen: set[tuple[str, ...]] = set()
-
-    def count(fragments: Fragments) -> Generator[Fragments, int, int]:
-        node = document.node(fragments)
-        if node.pointers in seen:
-            return 0
-        seen.add(node.pointers)
-        total = 0
-        own = [part for part, _ in own_children_of(node)]
-        for part in own:
-            total += yield part
-        for choice in node.choices:
-            widest = 0
-            for branch in choice.branches:
-                widest = max(widest, (yield (branch,)))
-            total += widest
-        return total if own or node.choices else 1
-
-    # A stack of its own: a document can be deeper than Python's.
-    stack: list[Generator[Fragments, int, int]] = [count((root,))]
-    result: int | None = None  # what the topmost has waited for; None starts it
-    while stack:
-        try:
-            stack.append(count(stack[-1].send(result)))  # type: ignore[arg-type]
-            result = None
-        except StopIteration as done:
-            stack.pop()
-            result = done.value
-    return result or 0
+    """How many leaves a schema describes: one that several places name counts once."""
+    return sum(not any((*own_children_of(node), *branches_of(node))) for node in reachable(document, root))
 
 
 def _is_wrapped(content: object) -> bool:

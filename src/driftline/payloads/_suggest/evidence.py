@@ -22,9 +22,6 @@ from driftline.payloads._values.paths import Place, place_text
 from driftline.payloads._values.values import (
     EPOCH_UNITS,
     MISSING,
-    NEW,
-    OLD,
-    CastError,
     Instant,
     Json,
     Value,
@@ -255,18 +252,10 @@ class Hypothesis(NamedTuple):
         """The pairs of scalars that a comparison accepts under the rule, and the others."""
         given = {f"{EXTENSION_PREFIX}{name}": Extension(value, "") for name, value in self.rule.items()}
         meaning = Meaning(read_rules(given), empty_as_null="empty-string-as-null" in self.rule)
-
-        def is_accepted(old: Value, new: Value) -> bool:
-            try:
-                left, right = meaning.prepared(old, OLD), meaning.prepared(new, NEW)
-            except CastError:
-                return False
-            return kind_of(left) == kind_of(right) and meaning.verdict(left, right, old, new) is None
-
         good: list[Pair] = []
         bad: list[Pair] = []
         for pair in differing:
-            (good if is_accepted(*pair) else bad).append(pair)
+            (good if meaning.agree(*pair) else bad).append(pair)
         return good, bad
 
 

@@ -221,8 +221,17 @@ class _SafeSearch(FilterFunction):
             return False
 
 
+class _Environment(JSONPathEnvironment):
+    """Orders as the RFC says: a boolean is neither less nor greater than anything."""
+
+    def compare(self, left: object, operator: str, right: object) -> bool:
+        if operator in ("<", ">", "<=", ">=") and (isinstance(left, bool) or isinstance(right, bool)):
+            return operator.endswith("=") and super().compare(left, "==", right)
+        return super().compare(left, operator, right)
+
+
 _known = lru_cache(maxsize=512)(SafePattern)
-ENVIRONMENT = JSONPathEnvironment(strict=True)
+ENVIRONMENT = _Environment(strict=True)
 ENVIRONMENT.function_extensions["match"] = _SafeSearch(whole=True)
 ENVIRONMENT.function_extensions["search"] = _SafeSearch(whole=False)
 
