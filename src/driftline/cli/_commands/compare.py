@@ -87,7 +87,7 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice(["json", "text", "junit"]),
+    type=click.Choice(["json", "text", "junit", "patch"]),
     help="How the report is written.  [default: text on a terminal, else json]",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
@@ -107,25 +107,35 @@ def compare(
 ) -> int:
     """Decide whether the payload NEW is equivalent to OLD."""
     from driftline.errors import PayloadError
-    from driftline.payloads import Report, compile as compile_schema
+    from driftline.payloads import Report, compile as compile_schema, indented, to_json_bytes
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     format_name = format_name or ("text" if output is None and sys.stdout.isatty() else "json")
     name = f"{_shown(old)} {_shown(new)}"
     inputs = [path for path in (old, new, schema, config) if path is not None]
+    if format_name == "patch" and masked:
+        raise click.UsageError("a patch has the values themselves: leave out --mask, or take another --format")
     masker = masker_of(masked, mask_key_file)
     source: Any = Path(schema) if schema is not None else {}
     plan = compile_schema(source, read_config(config, schema_timeout), root, flags=flags_of(**flags))
     if masker is not None:
         masker.with_aliases(plan.renames)
     stopped: PayloadError | None = None
+    before, after = _read(old), _read(new)
     try:
-        report = plan.compare(_read(old), _read(new))
+        report = plan.compare(before, after)
     except PayloadError as error:
         if error.context.get("partial_result") is None:
             raise
         stopped, report = error, Report.of(error.context["partial_result"])
+    if format_name == "patch":
+        if stopped is not None:
+            raise stopped
+        patch = indented(to_json_bytes(plan.patch(before, after))) + b"\n"
+        with open_output(output, inputs) as out:
+            write_all(out, patch)
+        return report.exit_code
     shown = masker.report(report) if masker is not None else report
     if stopped is not None and masker is not None:
         stopped.context["partial_result"] = shown.to_dict()

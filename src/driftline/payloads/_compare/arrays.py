@@ -44,10 +44,13 @@ def array_comparer(plan: NodePlan) -> ContainerCompare:
     mode = "unordered" if plan.rules.subset and plan.rules.array_mode == "strict" else plan.rules.array_mode
     items = {"keyed": _keyed_items, "unordered": _unordered_items, "strict": _strict_items}[mode](plan)
     item = plan.item()
+    is_observed = plan.settings.is_observed
     keeps_all = not (plan.settings.located or plan.rules.order_by or is_removed(item, OLD) or is_removed(item, NEW))
 
     def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         run.enter()
+        if is_observed and run.observer is not None:
+            run.observer.array(path, old, new, keeps_all)
         left, right = old, new
         if not keeps_all:
             left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
+from driftline.payloads._compare.patch import Operation, Recorder, no_envelope, no_patch, patched, unshared
 from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
 from driftline.payloads._compare.report import Observer, Report, Run, StopComparisonError
 from driftline.payloads._compare.walk import compile_root
@@ -74,6 +76,32 @@ class PayloadPlan:
                 run = Run(self.config, self._plans.root, (None, None), deadline)
                 raise self._cut_short(error, run) from None
             return self._compare_held(left, right, deadline)
+
+    def patch(self, old: object, new: object) -> list[dict[str, Any]]:
+        """The JSON Patch (RFC 6902) that makes Old match New; raises `PayloadError` where there is none.
+
+        What the rules count as equal is not patched.
+
+        >>> compile("{}").patch({"a": 1, "b": 2}, {"a": 1, "c": [3]})
+        [{'op': 'add', 'path': '/c', 'value': [3]}, {'op': 'remove', 'path': '/b'}]
+        """
+        document, right = unshared(read_payload(old, OLD, self.config)), read_payload(new, NEW, self.config)
+        given, config = self._plans.settings, replace(self.config, fail_fast=False, trace_rule_application=False)
+        settings = SchemaSettings(
+            given.document, given.root, config, given.flags, is_observed=True, is_record=given.is_record
+        )
+        observed, steps = ObservedPlan(compile_root(settings)), list[Operation]()
+        with room_on_the_stack(min(config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
+            for are_whole in (False, False, True):
+                run = observed.record(document, right)
+                if not run.found:
+                    return [step.to_dict() for step in steps]
+                found = run.operations(are_whole=are_whole)
+                document, steps = patched(document, found), steps + found
+            left = observed.record(document, right).found
+        if left:
+            raise no_patch(left)
+        return [step.to_dict() for step in steps]
 
     def compare_values(self, old: object, new: object) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
@@ -295,10 +323,23 @@ class ObservedPlan(PayloadPlan):
 
     __slots__ = ()
 
-    def __init__(self, schema: object) -> None:
+    @classmethod
+    def of_schema(cls, schema: object) -> ObservedPlan:
+        """The plan of a schema whose types are not checked."""
         document = SchemaDocument(load_schema(schema))
         config = EngineConfig(strict_schema_validation=False)
-        super().__init__(compile_root(SchemaSettings(document, find_root(document, None), config, is_observed=True)))
+        return cls(compile_root(SchemaSettings(document, find_root(document, None), config, is_observed=True)))
+
+    def record(self, old: Json, new: Json) -> Recorder:
+        """Walk one pair and remember where it differs."""
+        with self._deadline() as deadline:
+            sides, way = self._selected(old, new), self._plans.settings.selects[OLD]
+            if MISSING in sides:
+                raise no_envelope(sides[OLD] is MISSING)
+            run = Recorder(self.config, self._plans.root, sides, deadline)
+            run.begin(old, way if sides[OLD] is not old else ())
+            self._walk(run)
+            return run
 
     def observe(self, old: Json, new: Json, observer: Observer) -> None:
         """Walk one pair; raises `PayloadError` where it is too deep or takes too long."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from driftline.payloads._rules.meaning import Meaning
+
 _VERDICTS = {True: "match", False: "mismatch", None: "cut short"}
 _COLOURS = {"ERROR": "red", "WARNING": "yellow"}
 _SHOWN = 20  # entries in a repr
@@ -228,11 +230,14 @@ class Owner(NamedTuple):
 class Observer(Protocol):
     """Collects what the comparison pairs with each other, whether it differs or not."""
 
-    def leaf(self, path: Path, old: Value, new: Value) -> None:
-        """Two values of which at least one is a scalar."""
+    def leaf(self, path: Path, old: Value, new: Value, meaning: Meaning) -> None:
+        """Two values of which at least one is a scalar, and what their rules mean."""
 
-    def array(self, path: Path, old: list[Any], new: list[Any]) -> None:
-        """Two arrays, before their items are paired."""
+    def array(self, path: Path, old: list[Any], new: list[Any], keeps_indexes: bool) -> None:
+        """Two arrays, before their items are paired; sorting and ignores change the indexes in paths."""
+
+    def members(self, path: Path, old: dict[str, Any], new: dict[str, Any], names: dict[str, str]) -> None:
+        """Two objects, and Old's names of members that have another one in New."""
 
     def alone(self, path: Path, side: int, value: Value) -> None:
         """A member or an item of one side that has no partner."""

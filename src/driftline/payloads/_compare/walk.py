@@ -28,7 +28,7 @@ from driftline.payloads._values.values import (
     union_leaf_count,
 )
 
-_NOT_RENAMED: Mapping[str, str] = {}
+_NOT_RENAMED: dict[str, str] = {}
 _MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
 # Checked leaves, and ignored leaves times `IGNORED_LEAF`, of two objects that surely match; or -1.
 Tally = Callable[[dict[str, Json], dict[str, Json]], int]
@@ -76,14 +76,12 @@ def _node_comparer(plan: NodePlan) -> Compare:
                 objects = _guarded(plan, _object_comparer(plan), dict)
             objects(old, new, run, path)
         elif kind is list is type(new):
-            if is_observed and run.observer is not None:
-                run.observer.array(path, old, new)  # type: ignore[arg-type]
             if arrays is None:
                 arrays = _guarded(plan, array_comparer(plan), list)
             arrays(old, new, run, path)
         else:
             if is_observed and run.observer is not None:
-                run.observer.leaf(path, old, new)
+                run.observer.leaf(path, old, new, plan.meaning)
             leaf(old, new, run, path)
 
     return compare
@@ -185,7 +183,8 @@ def _object_comparer(plan: NodePlan) -> ContainerCompare:
 
 def _walk(plan: NodePlan) -> ContainerCompare:
     """The walk over the members of two objects."""
-    aliases, tracks_owner, has_names = plan.aliases, plan.settings.tracks_owners, has_plain_names(plan)
+    aliases, tracks_owner, is_observed = plan.aliases, plan.settings.tracks_owners, plan.settings.is_observed
+    has_names = has_plain_names(plan) and not (is_observed and aliases)
     required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
     compare_pairs = _pairs_walk(plan, has_names)
 
@@ -198,6 +197,8 @@ def _walk(plan: NodePlan) -> ContainerCompare:
             lefts, rights, renamed = _sifted(plan, old, new, run, path)
         elif aliases:
             lefts = {aliases.get(raw, raw): value for raw, value in old.items()}
+        if is_observed and run.observer is not None:
+            run.observer.members(path, old, new, renamed)
         if compare_pairs(lefts, rights, renamed, run, path) != len(rights):
             for name, right in rights.items():
                 if name not in lefts:

@@ -155,6 +155,18 @@ class Meaning:
         found = end.problem(value) if end is not None and end.problem is not None else None
         return f"{('Old', 'New')[side]} {found}" if found is not None else None
 
+    def for_old(self, new: Value) -> Value:
+        """A raw value of Old that matches one of New: New's own, or what Old's steps make the same of."""
+        if self.agree(new, new):
+            return new
+        try:
+            value = self.prepared(new, NEW)
+        except CastError:
+            return new
+        for step in reversed(self.steps):
+            value = value if step.undo is None else step.undo(value)
+        return value if self.agree(value, new) else new
+
     def agree(self, left: Value, right: Value) -> bool:
         """Whether two raw scalars match without an entry."""
         before, after = left, right

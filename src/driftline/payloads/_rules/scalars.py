@@ -29,8 +29,10 @@ from driftline.payloads._values.values import (
     kind_of,
     numeric_value,
     parse_duration,
+    parse_iso,
     parser_for,
     plain_decimal,
+    same_json,
     spelled,
     to_string,
 )
@@ -40,6 +42,7 @@ Token: TypeAlias = object  # equal for values that match
 
 _A_NUMBER = ("number",)
 _EPOCH_START = datetime(1970, 1, 1)
+_EPOCH_NANOSECONDS = _EPOCH_START.toordinal() * 86_400 * 1_000_000_000  # since year 1
 _UNREADABLE = "cannot be read as a date and time"
 
 
@@ -55,6 +58,7 @@ class Step:
     new: Change | None
     keeps_equal: bool = False  # equal values stay equal without an entry in the report
     changes_type: bool = False  # then the schema's type says nothing about the raw value
+    undo: Change | None = None  # a value of Old that becomes this one, where there is one
 
 
 class Verdict(NamedTuple):
@@ -117,7 +121,11 @@ TRIM, FOLD = str.strip, str.lower
 # `x-migration-enum-map`: Old's words in New's vocabulary.
 def enum_map(words: Mapping[str, Json]) -> Step:
     """The step on Old's side."""
-    return Step(lambda value: mapped(words, value), None)
+
+    def undo(value: Value) -> Any:
+        return next((word for word, meant in words.items() if same_json(meant, value)), value)
+
+    return Step(lambda value: mapped(words, value), None, undo=undo)
 
 
 def mapped(words: Mapping[str, Json], value: Value) -> Any:
@@ -138,7 +146,7 @@ def cast(kind: str) -> Step:
 # `x-migration-scale`: Old's numbers times a decimal, such as 100 where New counts cents.
 def scale(factor: Decimal) -> Step:
     """The step on Old's side; what is no number is left alone."""
-    return Step(lambda value: _scaled(value, factor), None)
+    return Step(lambda value: _scaled(value, factor), None, undo=lambda value: _scaled(value, 1 / factor))
 
 
 def _scaled(value: Value, factor: Decimal) -> Any:
@@ -292,7 +300,7 @@ def epoch(written: TimeFormat) -> Step | None:
         return None
     change_old = _from_epoch(old) if old is not None else None
     change_new = change_old if new == old else _from_epoch(new) if new is not None else None
-    return Step(change_old, change_new, changes_type=True)
+    return Step(change_old, change_new, changes_type=True, undo=None if old is None else _to_epoch(old))
 
 
 def _from_epoch(unit: int) -> Change:
@@ -305,6 +313,16 @@ def _from_epoch(unit: int) -> Change:
             return _iso_text(int(numeric_value(value) * unit))
         except (OverflowError, ArithmeticError):
             raise CastError("too large for a date") from None
+
+    return change
+
+
+def _to_epoch(unit: int) -> Change:
+    """The count since 1970 of a date and time in ISO text."""
+
+    def change(value: Value) -> Any:
+        moment = parse_iso(value) if isinstance(value, str) else None
+        return value if moment is None else exact_product(moment.nanoseconds - _EPOCH_NANOSECONDS, 1 / Decimal(unit))
 
     return change
 

@@ -82,7 +82,7 @@ class Alignment:
                 rules.setdefault((*place, new), {})["alias"] = old
         for place, mode in self.modes.items():
             rules.setdefault(place, {}).update(mode)
-        plan = ObservedPlan(schema_with(rules))
+        plan = ObservedPlan.of_schema(schema_with(rules))
         seen = Sightings()
         for seen.pair, (before, after) in enumerate(pairs):
             plan.observe(before, self.in_new_names(after) if are_both_old else after, seen)
@@ -124,11 +124,14 @@ class Sightings:
         self.arrays: dict[Place, list[Sighting]] = {}
         self.lone_items: dict[Place, dict[int, Sighting]] = {}  # of an array: one of each pair
 
-    def leaf(self, path: Path, old: Value, new: Value) -> None:
+    def leaf(self, path: Path, old: Value, new: Value, _meaning: object) -> None:
         self.leaves.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
 
-    def array(self, path: Path, old: list[Any], new: list[Any]) -> None:
+    def array(self, path: Path, old: list[Any], new: list[Any], _keeps_indexes: bool) -> None:
         self.arrays.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
+
+    def members(self, path: Path, old: dict[str, Any], new: dict[str, Any], names: dict[str, str]) -> None:
+        """Their members come one by one."""
 
     def alone(self, path: Path, side: int, value: Value) -> None:
         """A member or an item without a partner."""
