@@ -29,8 +29,8 @@ def test_definitions_as_a_table(repo: str, capfd: pytest.CaptureFixture[str]) ->
     lines = plain(screen)
     assert code == 0
     assert max(map(len, lines)) <= 60
-    assert any(line.startswith("→   find → look_for") and line.endswith("pkg/[bold]users.py") for line in lines)
-    assert any(line.startswith("~   LIMIT") and "body" in line for line in lines)
+    assert any(line.startswith("→  find → look_for") and line.endswith("pkg/[bold]users.py") for line in lines)
+    assert any(line.startswith("~  LIMIT") and "body" in line for line in lines)
     capfd.readouterr()
     assert run(driftline, ["index", "diff", "git:v1", "git:v2", "--repo", repo]) == 0
     assert "look_for" not in capfd.readouterr().err  # in a pipe the summary alone, as before
@@ -39,7 +39,7 @@ def test_definitions_as_a_table(repo: str, capfd: pytest.CaptureFixture[str]) ->
 def test_what_breaks_and_what_is_kept(repo: str, tmp_path: Path) -> None:
     importable = str(make_repository(tmp_path / "api", *({"users.py": text} for text in (BEFORE, AFTER))))
     _, screen = on_terminal(["index", "api", "git:v1", "git:v2", "--repo", importable], 80)
-    assert any(line.startswith("major   removed   users.find") for line in plain(screen))
+    assert any(line.startswith("major  removed  users.find") for line in plain(screen))
     assert "\x1b[31mmajor" in screen
     _, screen = on_terminal(["index", "list", "--repo", repo], 80)
     assert max(map(len, plain(screen))) <= 80

@@ -294,7 +294,7 @@ def test_the_review_reads_renames_first_and_escapes_source(tmp_path: Path, capfd
     assert "<script>" not in page
     assert "&lt;" in page
     assert "script&gt;" in page
-    assert "<ins>" in page
+    assert "<mark>" in page
     assert run(cli, [*words, "--format", "markdown"]) == 0
     text = capfd.readouterr().out
     assert "- `total` in `m.py` → `sum_above` in `m.py` (similarity 1.0)" in text

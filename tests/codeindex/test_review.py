@@ -8,10 +8,12 @@ import base64
 import json
 import re
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from driftline import codeindex
 from driftline.cli._outcome import run
@@ -112,3 +114,42 @@ def test_escape_sequences_of_source_do_not_reach_the_terminal(tmp_path: Path) ->
     assert "]0;x" in text
     assert "\x1b" not in text
     assert "\x07" not in text
+
+
+@st.composite
+def _module(draw: st.DrawFn) -> str:
+    """A module of functions, classes, constants and remarks, some of them twice."""
+    pieces = []
+    for number in draw(st.lists(st.integers(0, 5), max_size=8)):
+        value = draw(st.sampled_from(["1", "2", "'a\\n'"]))
+        body = draw(st.sampled_from([f"    return {value}\n", f"    # why\n    x = {value}\n\n    return x\n"]))
+        inner = "".join(
+            f"    {line}" if line.strip() else line for line in f"def m{number}(self):\n{body}".splitlines(True)
+        )
+        kinds = (
+            f"def f{number}(a):\n{body}",
+            f"class C{number}:\n    size = {value}\n\n{inner}",
+            f"V{number} = {value}\n",
+        )
+        pieces.append(draw(st.sampled_from((*kinds, f"# remark {value}\n"))))
+    return draw(st.sampled_from(["\n", "\n\n\n", "\r\n"])).join(pieces)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_module(), _module())
+def test_every_changed_line_is_shown_with_its_number(tmp_path_factory: Any, old: str, new: str) -> None:
+    """Without the lines that are shown as changed, both versions are the same lines."""
+    repo = make_repository(tmp_path_factory.mktemp("repo"), {"m.py": old}, {"m.py": new})
+    events = list(codeindex.diff("git:v1", "git:v2", repo=repo).events)
+    source = codeindex.ReviewSource(events, codeindex.GitRepository(repo), complete=True)
+    left = [Counter(enumerate((side.removesuffix("\n").split("\n") if side else []), 1)) for side in (old, new)]
+    for row in (row for event in events if not event["kind"].startswith("relation.") for row in source.rows(event)):
+        for lines, side in zip(left, (row.before, row.after), strict=True):
+            if side is not None:
+                number, text = side[0], "".join(part for part, _ in side[1])
+                found = next(line for at, line in lines if at == number)
+                assert found.rstrip("\r") == text
+                lines[number, found] -= row.changed
+    assert all(count >= 0 for lines in left for count in lines.values()), "no line is shown twice as changed"
+    same = [Counter(line.rstrip("\r") for _, line in lines.elements()) for lines in left]
+    assert same[0] == same[1]

@@ -94,3 +94,33 @@ def write_repository(folder: Path, file: str = "shop.py", comment: str = "the su
     """A repository of two commits, in which the body of a function changed."""
     bodies = ("return sum(prices)", "return round(sum(prices), 2)")
     make_repository(folder, *({file: f"def total(prices):\n    # {comment}\n    {body}\n"} for body in bodies))
+
+
+REVIEWED = "src/shop/a_folder_with_a_rather_long_name/prices.py"
+
+
+def write_reviewed_repository(folder: Path) -> None:
+    """Two versions with a break, a move, a comment, a long gap in a body, a test and a workflow."""
+    body = "".join(f"    step_{number} = {number}\n" for number in range(40))
+    prices = 'def total(prices, currency="EUR"):\n' + body + "    return sum(prices)\n"
+    moved = "def rounded(price):\n    cents = price * 100\n    whole = round(cents)\n    return whole / 100\n"
+    old = {
+        REVIEWED: prices + "\n\n" + moved,
+        "src/shop/money.py": "# Money.\n\nRATE = 2\n",
+        "src/shop/notes.py": "# One remark.\nLIMIT = 3\n",
+        "src/shop/__init__.py": "",
+        "pyproject.toml": '[project]\nname = "shop"\nversion = "1.2.0"\n',
+        ".github/workflows/checks.yml": "on: push\n",
+        "tests/test_shop.py": "def test_total():\n    assert True\n",
+    }
+    changed = prices.replace(', currency="EUR"', "").replace("step_0 = 0", "step_0 = 7").replace("sum(", "max(")
+    added = "def tax(price):\n    # a fifth\n    return price / 5\n"
+    new = {
+        **old,
+        REVIEWED: changed,
+        "src/shop/money.py": "# Money.\n\nRATE = 2\n\n\n" + moved + "\n\n" + added,
+        "src/shop/notes.py": "# Another remark.\nLIMIT = 3\n",
+        ".github/workflows/checks.yml": "on: [push, pull_request]\n",
+        "tests/test_shop.py": "def test_total():\n    assert 1\n",
+    }
+    make_repository(folder, old, new)

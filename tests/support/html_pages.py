@@ -207,12 +207,14 @@ def parsed(text: str) -> Document:
 _PARENTS = {
     "li": ("ul", "ol", "menu"), "dt": ("dl", "div"), "dd": ("dl", "div"), "tr": ("thead", "tbody", "tfoot"),
     "td": ("tr",), "th": ("tr",), "thead": ("table",), "tbody": ("table",), "caption": ("table",),
+    "colgroup": ("table",), "col": ("colgroup",),
     "option": ("select", "datalist", "optgroup"), "legend": ("fieldset",), "summary": ("details",),
     "figcaption": ("figure",), "main": ("body", "div"), "title": ("head",), "meta": ("head",), "link": ("head",),
 }  # fmt: skip
 _CHILDREN = {
     "ul": ("li",), "ol": ("li",), "dl": ("dt", "dd", "div"), "tr": ("td", "th"), "thead": ("tr",), "tbody": ("tr",),
-    "table": ("caption", "thead", "tbody", "tfoot"), "select": ("option", "optgroup"), "datalist": ("option",),
+    "table": ("caption", "colgroup", "thead", "tbody", "tfoot"), "select": ("option", "optgroup"),
+    "datalist": ("option",),
 }  # fmt: skip
 _FIRST = ("legend", "summary", "caption")
 _TEXT_ONLY = ("title", "textarea", "option", "script", "style")

@@ -173,6 +173,8 @@ def test_every_file_that_a_page_loads_is_there(walker: Walker, shown: list[Page]
     }
     assert loaded == {
         "/static/look.css",
+        "/static/cards.css",
+        "/static/code.css",
         "/static/run.css",
         "/static/console.css",
         "/static/console.js",

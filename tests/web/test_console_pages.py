@@ -19,6 +19,7 @@ from support.console_folder import (
     write_repository,
 )
 from support.console_server import Server, look_at
+from support.repositories import make_repository
 
 pytestmark = pytest.mark.browser
 
@@ -178,16 +179,16 @@ def test_a_pipeline_is_run_looked_at_and_run_again(page: Any, server: Server) ->
     assert "has not run yet" in page.inner_text("main")
     page.click("button.primary")
     page.wait_for_url("**run=**")
-    assert page.inner_text("h1 .result") == "exceeded"
-    assert "changed > 1%" in page.inner_text(".limits .broken")
+    assert page.inner_text("h1 .badge") == "exceeded"
+    assert page.inner_text("td .badge.failed") == "exceeded"
     assert "106 changed" in page.text_content(".flowchart")
     look_at(page, "pipeline", dark_colours=True)
     (server.folder / "nightly.toml").write_text(PIPELINE.replace("1%", "50%"))
     page.click("button.primary")
-    page.wait_for_selector("h1 .result.done")
+    page.wait_for_selector("h1 .badge.done")
     assert page.locator("aside .dot").count() == 2
     page.click("aside .dot.exceeded")
-    page.wait_for_selector("h1 .result.exceeded")
+    page.wait_for_selector("h1 .badge.exceeded")
     page.click("text=changes/customers-2026-03-02.jsonl")
     page.wait_for_selector(".rates")
     assert "106" in page.inner_text(".kinds .changed")
@@ -257,10 +258,47 @@ def test_two_revisions_are_compared_definition_by_definition(page: Any, server: 
     page.goto(f"{server.address}/code")
     page.click("button.primary")
     page.wait_for_url("**/code/*")
+    page.click(".rates a >> text=shop.py")
+    page.wait_for_url("**file=shop.py")
     assert "total" in page.inner_text(".card.changed h3")
     assert page.inner_text("td.new") == "    return round(sum(prices), 2)"
     assert page.locator("td.new mark").count() > 0
     look_at(page, "code")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_review_of_code_keeps_its_place(page: Any, server: Server) -> None:
+    """The list of files stays where it is when a file is opened; going back returns to the line that was read."""
+    names = [f"pkg/module_{number:02}.py" for number in range(40)]
+    body = "".join(f"def f{n}():\n    return {{}}\n\n\n" for n in range(30))
+    versions = [dict.fromkeys(names, body.replace("{}", value)) for value in ("1", "2")]
+    make_repository(server.folder / "many", *versions)
+    page.goto(f"{server.address}/code")
+    page.select_option("select[name=repository]", "many")
+    page.fill("input[name=before]", "v1")
+    page.fill("input[name=after]", "v2")
+    page.click("button.primary")
+    page.wait_for_selector(".verdict")
+    look_at(page, "code-overview")
+    page.click(".rates a >> text=module_35.py")
+    page.wait_for_url("**module_35.py")
+    list_at = page.evaluate("document.querySelector('aside').scrollTop")
+    assert list_at > 0
+    page.evaluate("document.querySelector('.scroll').scrollTo(0, 700)")
+    page.click(".rates a >> text=module_36.py")
+    page.wait_for_url("**module_36.py")
+    assert page.evaluate("document.querySelector('aside').scrollTop") == list_at
+    assert page.evaluate("document.querySelector('.scroll').scrollTop") == 0
+    page.go_back()
+    page.wait_for_selector("h2 >> text=module_35.py")
+    place = "[document.querySelector('aside').scrollTop, document.querySelector('.scroll').scrollTop]"
+    assert page.evaluate(place) == [list_at, 700]
+    page.goto(f"{server.address}/lake")
+    page.go_back()
+    page.wait_for_selector("h2 >> text=module_35.py")
+    assert page.evaluate(place) == [list_at, 700]
+    page.reload()
+    assert page.evaluate(place) == [list_at, 700]
 
 
 def test_a_server_shows_what_it_serves_and_its_api_can_be_tried(page: Any) -> None:

@@ -15,11 +15,13 @@ from urllib.parse import urlencode
 import pytest
 
 import driftline as dl
+from driftline import codeindex
 from driftline.tables import check_options, remedies
 from driftline.web._console.start import options_of
 from support.console_folder import (
     HOUR,
     PIPELINE,
+    REVIEWED,
     copy_tables,
     write_databases,
     write_events,
@@ -27,6 +29,7 @@ from support.console_folder import (
     write_pairs,
     write_pipeline,
     write_repository,
+    write_reviewed_repository,
 )
 from support.console_server import Server
 from support.html_pages import Document, nesting_faults, parsed, policy_faults, reading_faults
@@ -413,7 +416,7 @@ def test_a_job_is_followed_and_cancelled_from_its_page(walker: Walker, folder: P
         for page, connection in running:
             respond(connection)
             done = page.finished()
-            assert done.one("h1 .result").text == "done"
+            assert done.one("h1 .badge").text == "done"
             assert not done.all(".problem")
 
 
@@ -506,24 +509,25 @@ def test_a_pipeline_is_run_looked_at_and_run_again(walker: Walker, folder: Path)
     page = walker.open("/pipelines").follow("main a", "nightly")
     assert "has not run yet" in page.text
     page = page.form(".actions form", "Run").run()
-    assert page.one("h1 .result").text == "exceeded"
-    assert "changed > 1%" in page.one(".limits .broken").text
+    assert page.one("h1 .badge").text == "exceeded"
+    assert "changed > 1% (measured 2.65%)" in page.text
+    assert page.one("td .badge.failed").text == "exceeded"
     assert "106 changed" in page.one(".flowchart").raw_text
     assert [page.link_to(link) for link in page.all(".flowchart a")] == [page.address] * len(page.all(".flowchart a"))
     for link in page.all(".flowchart a"):
-        page.one(link.get("href"))  # the row of the stage
+        assert link.get("href")[1:] in [row.get("id") for row in page.all(".stages tr")]
     (folder / "nightly.toml").write_text(PIPELINE.replace("1%", "50%"))
     again = page.form(".actions form", "Run").run()
-    assert again.one("h1 .result").text == "done"
+    assert again.one("h1 .badge").text == "done"
     assert len(again.all("aside .dot")) == 2
     before = again.follow("aside .dot.exceeded")
     assert before.address == page.address
-    assert before.one("h1 .result.exceeded").text == "exceeded"
+    assert before.one("h1 .badge.exceeded").text == "exceeded"
     events = before.follow("main a", "changes/customers-2026-03-02.jsonl").counted()
     assert count(events, "changed") == 106
     assert len(all_rows(events)) == 220
-    one = before.form(".log form", "Run customers").run()
-    assert [row.one("th").text for row in one.all(".log tbody tr")] == ["customers/2026-03-02/diff"]
+    one = before.form(".stages form", "Run customers").run()
+    assert [row.one("th").text for row in one.all(".stages tbody tr")] == ["customers/2026-03-02/diff"]
     assert len(walker.open("/pipelines").one("table.list tbody tr", "nightly").all(".dot")) == 3
 
 
@@ -535,11 +539,11 @@ def test_a_pipeline_that_fails_says_why_and_is_retried(walker: Walker, folder: P
     text = '[pipeline]\nname = "broken"\n\n[tables.t]\nbefore = "old.csv"\nafter = "new.csv"\nkey = "id"\n'
     (broken / "broken.toml").write_text(text + 'events = "out.jsonl"\n')
     failed = walker.open("/pipelines").follow("main a", "broken").form(".actions form", "Run").run()
-    assert failed.one("h1 .result").text == "failed"
-    assert failed.one(".log p.problem").text
+    assert failed.one("h1 .badge").text == "failed"
+    assert failed.one("main p.problem").text
     shutil.copy(folder / "tuesday.csv", broken / "new.csv")
     retried = failed.form(".actions form", "Retry what failed").run()
-    assert retried.one("h1 .result").text == "done"
+    assert retried.one("h1 .badge").text == "done"
     assert not retried.all(".actions form", "Retry what failed")
     (broken / "unreadable.toml").write_text("[pipeline]\nname = 3\n")
     assert "name" in walker.open("/pipelines").one("table.list tbody tr", "unreadable.toml").text
@@ -650,10 +654,11 @@ def test_two_revisions_are_compared_definition_by_definition(walker: Walker, fol
     assert [form.value(name) for name in ("before", "after")] == ["HEAD~1", "HEAD"]
     review = form.run()
     assert review.one("h1").text == "HEAD~1 → HEAD"
-    assert "total" in review.one(".card.changed h3").text
-    assert review.one("td.new").raw_text == "    return round(sum(prices), 2)"
-    assert review.texts("td.new mark") == ["round(", ", 2)"]
-    assert review.follow(".rates a", "shop.py").one(".card").text == review.one(".card").text
+    assert review.one(".verdict").text.startswith("verdict: behaviour (1 behaviour in 1 file) · for callers: none")
+    file = review.follow(".rates a", "shop.py")
+    assert "total" in file.one(".card.changed h3").text
+    assert file.one("td.new").raw_text == "    return round(sum(prices), 2)"
+    assert file.texts("td.new mark") == ["round(", ", 2)"]
     assert walker.open("/code").follow(".files a", "project HEAD~1 → HEAD").address == review.address
     same = walker.open("/code").form("form.compare").fill(before="v2", after="main").run()
     assert "The two versions are the same." in same.text
@@ -664,3 +669,60 @@ def test_two_revisions_are_compared_definition_by_definition(walker: Walker, fol
     for repository in ("..", "plain"):
         body = urlencode({"form_token": token, "repository": repository, "before": "HEAD", "after": "HEAD"})
         walker.open("/code", 404, method="POST", body=body)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_page_of_code_is_the_record_of_the_commands(walker: Walker, folder: Path) -> None:
+    write_reviewed_repository(folder / "reviewed")
+    review = walker.open("/code").form("form.compare").fill(repository="reviewed", before="v1", after="v2").run()
+    sides = ("git:v1", "git:v2")
+    diff = codeindex.diff(*sides, repo=folder / "reviewed")
+    report = codeindex.api(*sides, repo=folder / "reviewed")
+    judged = codeindex.review(diff.events)
+    callers = report.verdict_line.removeprefix("verdict: ")
+    assert review.one(".verdict").text == f"{judged.line} · for callers: {callers}"
+    assert report.bump == "2.0.0"
+    assert "1.2.0 → 2.0.0" in review.one(".verdict").text
+    cards = {each.one("span span").text: each.one("b").text for each in review.all(".kinds li")}
+    chunks = diff.summary["modesSummary"]["code"]["chunks"]
+    told = {name: str(number) for name, number in chunks.items() if number}
+    assert cards == {"breaking": str(len(report.breaking)), **told}
+    assert [each.get("title") for each in review.all(".path")] == [file.path for file in judged.files]
+    assert [each.get("title") for each in review.all(".path")][-2:] == [
+        "tests/test_shop.py", ".github/workflows/checks.yml",
+    ]  # fmt: skip
+    head, tail = review.one(f".path[title={REVIEWED}]").all("span")
+    assert (head.text, tail.text) == (REVIEWED.removesuffix("prices.py"), "prices.py")
+    for change in report.breaking:
+        assert review.all(".surface td", change.name)
+    before, after, also = (
+        next(each for each in review.all(".sideways") if each.get("aria-label") == "Renamed and moved")
+        .one("tbody tr")
+        .all("td")
+    )
+    assert (before.text, also.text) == (f"rounded {REVIEWED}:45", "nothing")
+    assert after.text == "rounded src/shop/money.py:6"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_lines_of_code_have_their_numbers_and_gaps_are_marked(walker: Walker, folder: Path) -> None:
+    if not (folder / "reviewed").exists():
+        write_reviewed_repository(folder / "reviewed")
+    review = walker.open("/code").form("form.compare").fill(repository="reviewed", before="v1", after="v2").run()
+    rows = review.follow(".rates a", "prices.py").one("#d1 .bodies").all("tr")
+    shown = [[cell.raw_text for cell in row.all("td")] for row in rows]
+    assert shown[1] == ["2", "    step_0 = 0", "2", "    step_0 = 7"]
+    assert ["⋯ 33 lines"] in shown
+    assert shown[-1] == ["42", "    return sum(prices)", "42", "    return max(prices)"]
+    money = review.follow(".rates a", "money.py")
+    moved, added = money.one(".card.changed", "rounded"), money.one(".card.added", "tax")
+    assert [each.text for each in moved.all(".moves p")] == [f"rounded {REVIEWED}:45", "rounded src/shop/money.py:6"]
+    assert [cell.raw_text for cell in added.all("td.new")] == [
+        "def tax(price):", "    # a fifth", "    return price / 5",
+    ]  # fmt: skip
+    notes = review.follow(".rates a", "notes.py")
+    assert [each.raw_text for each in notes.all("td") if each.get("class") in ("old", "new")] == [
+        "# One remark.",
+        "# Another remark.",
+    ]
+    assert review.walker.open(f"{review.address}?file=nowhere.py", 404).one(".problem")

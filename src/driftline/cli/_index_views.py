@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import Command, Function
-from driftline.cli._terminal import stderr_console
+from driftline.cli._terminal import plain_table, stderr_console
 from driftline.errors import DriftlineError, IndexRefError, OptionError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from driftline.codeindex import ApiReport, IndexDiff, IndexEvent, Registry
 
 FORMATS = ("text", "json", "jsonl", "markdown")
@@ -31,6 +29,7 @@ _SWITCHES = {f"--{name}": f"--no-{name}" for name in ("persist", "include-relati
 _VALUES = dict.fromkeys(("true", "t", "1", "yes", "y", "on"), True)
 _VALUES |= dict.fromkeys(("false", "f", "0", "no", "n", "off"), False)
 _MOST_ROWS = 40
+_WHOLE, _COUNTS = ("diff", "made", "modes"), ("files", "chunks")
 _LEVEL_STYLES = {"major": "red", "unknown": "magenta", "minor": "green", "patch": "dim"}
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "modified": ("~", "yellow")}
 _SIGNS |= dict.fromkeys(("renamed", "moved"), ("→", "cyan"))
@@ -238,7 +237,7 @@ def show_diff(result: IndexDiff) -> None:
     told = (event for event in result.events if _kind(event) in _SIGNS and not event["kind"].startswith(quiet))
     rows = [_event_row(event) for event in islice(told, _MOST_ROWS)]
     if rows:
-        console.print(_table(("", "definition", "changed", "file"), rows, flexible=(1, 3)))
+        console.print(plain_table(("", "definition", "changed", "file"), rows, whole=("", "changed")))
     hidden = sum(1 for _ in told)
     if hidden:
         console.print(f"{hidden} more: --format markdown, html or jsonl has them", style="dim")
@@ -270,7 +269,7 @@ def show_api(report: ApiReport) -> None:
         for change in report.changes[:_MOST_ROWS]
     ]
     if rows:
-        console.print(_table(("", "rule", "name", "why", "file"), rows, flexible=(2, 3, 4)))
+        console.print(plain_table(("", "rule", "name", "why", "file"), rows, whole=("", "rule")))
     if len(report.changes) > len(rows):
         console.print(f"{len(report.changes) - len(rows)} more: --format markdown or jsonl has them", style="dim")
     console.print(report.verdict_line, style="bold", markup=False)
@@ -288,19 +287,4 @@ def show_entries(entries: Sequence[dict[str, Any]]) -> None:
         sides = " → ".join(ref[:16] if ref.startswith("git:") else ref for ref in refs)  # as short as git shows ids
         cells = (entry["diffId"], entry["createdAt"][:16].replace("T", " "), ", ".join(entry["modes"]), sides)
         rows.append((*cells, str(counts["filesChanged"]), str(counts["chunksChanged"])))
-    console.print(_table(("diff", "made", "modes", "sides", "files", "chunks"), rows, flexible=(3,)))
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[Any]], *, flexible: Sequence[int]) -> Table:
-    """A table without frames; the flexible columns give way where the terminal is narrow."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, name in enumerate(names):
-        table.add_column(name, overflow="fold" if number in flexible else "ellipsis", no_wrap=number not in flexible)
-    for row in rows:
-        # Names come from source code: no cell is markup.
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return table
+    console.print(plain_table((*_WHOLE, "sides", *_COUNTS), rows, right=_COUNTS, whole=_WHOLE))

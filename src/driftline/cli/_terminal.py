@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -42,13 +42,22 @@ def wide_console() -> Console:
     return console
 
 
-def plain_table(names: Sequence[str], right: Sequence[str] = ()) -> Table:
-    """A table without lines; columns on the `right` hold numbers."""
+def plain_table(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), whole: Sequence[str] = ()
+) -> Table:
+    """A table without lines; columns on the `right` hold numbers, which like those of `whole` are never broken.
+
+    Cells are text and no markup: names come from source code, files and databases.
+    """
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
+        is_whole = name in right or name in whole
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=is_whole)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return table
 
 

@@ -39,30 +39,21 @@ _COLOURS = {
     "gated": "yellow",
     "cancelled": "yellow",
     "skipped": "dim",
+    "exceeded": "yellow",
 }
-_RUN_COLOURS = {"done": "green", "exceeded": "yellow", "failed": "bold red", "cancelled": "yellow"}
 _WIDE = 110  # columns of a terminal that has room for names of files
 _SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
 
 
 def show_applied(applied: Applied) -> None:
     """A row a table: its records by kind, and what became of them; columns without a number are left out."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from driftline.changesets import TableReport
 
     reports = {name: asdict(report) for name, report in applied.tables.items()}
     totals = {kind: sum(report[kind] for report in reports.values()) for kind in asdict(TableReport())}
     kinds = [kind for kind, total in totals.items() if total or kind in _ALWAYS]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("table", overflow="fold")
-    for kind in kinds:
-        table.add_column(kind, justify="right", no_wrap=True)
-    for name, report in reports.items():
-        table.add_row(Text(name), *(f"{report[kind]:,}" for kind in kinds))
-    stderr_console().print(table if reports else "nothing to apply")
+    rows = [(name, *(f"{report[kind]:,}" for kind in kinds)) for name, report in reports.items()]
+    stderr_console().print(plain_table(["table", *kinds], rows, right=kinds) if rows else "nothing to apply")
 
 
 # The lake and the gateway: text and tables on a terminal, the same as data in a pipe.
@@ -117,27 +108,27 @@ def proof_words(table: str, proof: Verification) -> str:
 def show_tables(found: Iterable[TableStatus]) -> None:
     """The tables of a lake, and what their state lacks."""
     names = ["table", "rows", "unfolded", "waiting", "set aside", "state", "columns"]
-    table = plain_table(names, right=names[1:5])
+    shown = []
     for status in found:
         columns = "no schema" if status.columns is None else ", ".join(status.columns)
         rows = "–" if status.rows is None else f"{status.rows:,}"
         counts = (f"{count:,}" if count else "" for count in (status.unfolded, status.waiting, status.set_aside))
-        table.add_row(status.table, rows, *counts, _age(status.state_age_seconds), columns)
-    stdout_console().print(table)
+        shown.append((status.table, rows, *counts, _age(status.state_age_seconds), columns))
+    stdout_console().print(plain_table(names, shown, right=names[1:5]))
 
 
 def show_log(entries: Iterable[LogEntry]) -> None:
     from driftline.lake import timestamp_text
 
-    table = plain_table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
+    rows = []
     for entry in entries:
         reach = [timestamp_text(hlc) for hlc in (entry.min_hlc, entry.max_hlc) if hlc is not None]
         deltas = "" if entry.deltas is None else f"{entry.deltas:,}"
         files = f"+{entry.files_added} −{entry.files_removed}"
-        table.add_row(
-            f"{entry.part}@{entry.version}", entry.operation, deltas, entry.gateway or "", files, " to ".join(reach)
-        )
-    stdout_console().print(table)
+        commit = f"{entry.part}@{entry.version}"
+        rows.append((commit, entry.operation, deltas, entry.gateway or "", files, " to ".join(reach)))
+    names = ["commit", "operation", "deltas", "gateway", "files", "timestamps"]
+    stdout_console().print(plain_table(names, rows, right=["deltas"]))
 
 
 def show_row_history(entries: Iterable[HistoryEntry]) -> None:
@@ -146,15 +137,15 @@ def show_row_history(entries: Iterable[HistoryEntry]) -> None:
 
     from driftline.lake import timestamp_text
 
-    table = plain_table(["timestamp", "client", "operation", "columns"])
+    rows = []
     for entry in entries:
         values = Text()
         for number, each in enumerate(entry.delta.columns):
             shown = f"{each.column}={json.dumps(each.value, ensure_ascii=False)}"
             values.append(", " if number else "")
             values.append(shown, style="bold" if each.column in entry.won else "dim")
-        table.add_row(timestamp_text(entry.delta.hlc), entry.delta.client_id, entry.delta.op, values)
-    stdout_console().print(table)
+        rows.append((timestamp_text(entry.delta.hlc), entry.delta.client_id, entry.delta.op, values))
+    stdout_console().print(plain_table(["timestamp", "client", "operation", "columns"], rows))
 
 
 def _age(seconds: int | None) -> str:
@@ -196,24 +187,27 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
 def _endpoints(view: BatchView) -> Padding:
     from rich.padding import Padding
 
-    table = plain_table(["endpoint", "match", "differ", "failed"], right=["match", "differ", "failed"])
-    for name, row in view.summary["endpoints"].items():
-        table.add_row(name or "–", f"{row['matched']:,}", f"{row['different']:,}", f"{row['failed']:,}")
-    return Padding(table, (1, 0, 0, 0))
+    counts = ["match", "differ", "failed"]
+    rows = [
+        (name or "–", f"{row['matched']:,}", f"{row['different']:,}", f"{row['failed']:,}")
+        for name, row in view.summary["endpoints"].items()
+    ]
+    return Padding(plain_table(["endpoint", *counts], rows, right=counts), (1, 0, 0, 0))
 
 
 def _places(view: BatchView) -> Padding:
     from rich.padding import Padding
     from rich.text import Text
 
-    table = plain_table(["pairs", "share", "where", "what", "for example"], right=["pairs", "share"])
+    rows = []
     several = len(view.summary["endpoints"]) > 1
     for place in view.places[:_MOST_PLACES]:
         where = Text(place["path"], style="bold")
         where.append(f"\n{place['endpoint']}" if several and place["endpoint"] else "", style="not bold dim")
         kind = Text(place["type"], style="red" if place["severity"] == "ERROR" else "yellow")
-        table.add_row(f"{place['pairs']:,}", f"{place['rate']:.1%}", where, kind, _example(place))
-    return Padding(table, (1, 0, 1, 0))
+        rows.append((f"{place['pairs']:,}", f"{place['rate']:.1%}", where, kind, _example(place)))
+    names = ["pairs", "share", "where", "what", "for example"]
+    return Padding(plain_table(names, rows, right=names[:2]), (1, 0, 1, 0))
 
 
 def _example(place: Mapping[str, Any]) -> Text:
@@ -353,25 +347,21 @@ def _tally(record: RunRecord) -> str:
 
 def show_table(stages: list[dict[str, Any]], *, folded: bool = False) -> None:
     """Stages with their results, seconds and counts; many kept ones are one line on a terminal, or where folded."""
-    from rich.table import Table
+    from rich.text import Text
 
     from driftline.pipeline import counts_text
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stage", no_wrap=True)
-    table.add_column("result")
-    table.add_column("seconds", justify="right")
-    table.add_column("counts", overflow="fold")
     # What happened, where a screen would be full of what did not.
     folds = (folded or sys.stdout.isatty()) and len(stages) > _SCREEN_ROWS
     shown = [row for row in stages if not folds or row["result"] not in ("kept", "skipped")]
+    rows = []
     for row in shown:
-        colour = _COLOURS[row["result"]]
         words = counts_text(row["counts"] or {}) or (row["problem"] or "")
-        table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", words)
+        rows.append((row["stage"], Text(row["result"], _COLOURS[row["result"]]), f"{row['seconds']:.1f}", words))
     console = wide_console()
-    if shown:
-        console.print(table)
+    if rows:
+        names = ("stage", "result", "seconds", "counts")
+        console.print(plain_table(names, rows, right=["seconds"], whole=["stage", "result"]))
     if len(shown) < len(stages):
         console.print(f"and {len(stages) - len(shown)} stages that were done before", style="dim")
 
@@ -384,21 +374,18 @@ def show_plan(planned: list[PlannedStage]) -> None:
     if not sys.stdout.isatty():
         print("\n".join(lines))
         return
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
     console = stdout_console()
     names = ("plan", "stage", "why", "writes") if console.width >= _WIDE else ("plan", "stage", "why")
-    for name in names:
-        table.add_column(name, overflow="fold", no_wrap=name in ("plan", "stage"))
+    rows = []
     folds = len(planned) > _SCREEN_ROWS
     for stage in planned:
         if stage.plan != "keep" or not folds:
             style = {"run": "green", "fail": "bold red"}.get(stage.plan, "dim")
             cells = (stage.stage, stage.why, ", ".join(stage.delivers))[: len(names) - 1]
-            table.add_row(Text(stage.plan, style), *map(Text, cells))
-    console.print(table)
+            rows.append((Text(stage.plan, style), *cells))
+    console.print(plain_table(names, rows, whole=("plan", "stage")))
     kept = sum(stage.plan == "keep" for stage in planned)
     if folds and kept:
         console.print(f"keep {kept} stages, of which nothing changed", style="dim")
@@ -417,7 +404,7 @@ def show_runs(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
         results = Counter(stage["result"] for stage in record["stages"])
         words = ", ".join(f"{count} {result}" for result, count in results.items())
         line = Text(f"{record['started_at']}  ")
-        line.append(f"{record['result']:<9}", _RUN_COLOURS.get(record["result"], ""))
+        line.append(f"{record['result']:<9}", _COLOURS.get(record["result"], ""))
         console.print(line.append(f" {record['seconds']:8.1f} s  {words}"), soft_wrap=True)
 
 

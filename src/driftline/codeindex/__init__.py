@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from driftline.codeindex._registry.registry import Registry as Registry
     from driftline.codeindex._review import (
+        BodyRow as BodyRow,
         Review as Review,
         ReviewFile as ReviewFile,
         ReviewSource as ReviewSource,
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
         json_line as json_line,
         pruned_lines as pruned_lines,
         review as review,
-        review_sections as review_sections,
         summary_lines as summary_lines,
     )
     from driftline.codeindex._storage import CacheRoot as CacheRoot

@@ -8,13 +8,15 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
-from importlib.resources import files
 from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import compress
 
 from driftline.codeindex._build.index_files import built_index
@@ -28,18 +30,26 @@ from driftline.codeindex._storage import event_line
 from driftline.core import JsonObject, StrPath
 from driftline.errors import IndexRefError
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from driftline.sinks import Part
+
 _MARKDOWN_EVENTS = 100
 _MOST_UNREAD = 5
 _COUNTED = ("files", "chunks", "relations")
 _MARKDOWN_LINES = 60
 _MAX_BODIES = 1000
 _CONTEXT = 3
+_LONG = 2000  # lines
+_LARGEST_SHOWN = 2 << 20  # bytes of a file
 _MOST_CALLERS = 3
 _MOST_NAMES = 300
 _INLINE_BYTES = 200_000  # larger pages hold their parts compressed, and open them on demand
+SIDES = ("before", "after")
+MOVES = ("chunk.renamed", "chunk.moved")
 _EDGE_VERBS = {"edgesAdded": "added", "edgesRemoved": "removed"}
 _VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 # Source may hold escape sequences, which a terminal would obey.
 _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
@@ -171,23 +181,45 @@ def code(text: str) -> str:
     return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
 
 
-class ReviewSource:
-    """The text of definitions on either side, from blobs that are fetched once; none without a repository."""
+Line = tuple[int, str]  # its number in the file, and its text
 
-    def __init__(self, events: Iterable[IndexEvent], repository: GitRepository | None = None) -> None:
+
+class BodyRow(NamedTuple):
+    """Two lines side by side, each with its number; None where a side has no such line."""
+
+    changed: bool
+    before: tuple[int, list[Part]] | None
+    after: tuple[int, list[Part]] | None
+    gap: int = 0  # lines that are left out above
+
+
+class ReviewSource:
+    """The text of definitions on either side, from blobs that are fetched once; none without a repository.
+
+    `complete` also fetches files, and definitions that one side alone has.
+    """
+
+    def __init__(
+        self, events: Iterable[IndexEvent], repository: GitRepository | None = None, *, complete: bool = False
+    ) -> None:
+        listed = list(events)
         self.blobs: dict[tuple[str, str], bytes] = {}
+        self._defined: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+        for event in (each for each in listed if each["kind"].startswith("chunk.") and (complete or each["changes"])):
+            for side in event.keys() & SIDES:
+                self._defined[side, event[side]["file"]].add(_lines_of(event[side]))
         if repository is None:
             return
-        listed, sides = list(events), ("before", "after")
         hashes = {
             (side, event[side]["file"]): event[side]["hash"]
             for event in listed
-            for side in sides
+            for side in SIDES
             if event["kind"].startswith("file.") and side in event and event[side]["hash"]
         }
         defined = [event for event in listed if event["kind"].startswith("chunk.") and event["name"] != ""]
-        changed = [event for event in defined if all(side in event for side in sides)][:_MAX_BODIES]
-        keys = sorted({(side, event[side]["file"]) for event in changed for side in sides} & hashes.keys())
+        changed = [event for event in defined if all(side in event for side in SIDES)][:_MAX_BODIES]
+        needed = {(side, event[side]["file"]) for event in changed for side in SIDES}
+        keys = sorted(key for key in hashes if complete or key in needed)
         contents = repository.contents([(hashes[key], key[1]) for key in keys])
         self.blobs = {key: blob for key, blob in zip(keys, contents, strict=True) if blob is not None}
 
@@ -199,6 +231,64 @@ class ReviewSource:
         place = event[side]["range"]
         start = blob.rfind(b"\n", 0, place["start"]) + 1
         return blob[start : place["end"]].decode("utf-8", "replace")
+
+    def rows(self, event: IndexEvent) -> list[BodyRow]:
+        """The lines of a definition or a file that changed, side by side, with some around them.
+
+        Lines of an inner definition are left out where an event of its own shows them.
+        """
+        return list(_side_by_side(*(self._lines(event, side) if side in event else [] for side in SIDES)))
+
+    def _lines(self, event: IndexEvent, side: str) -> list[Line]:
+        place, key = event[side], (side, event[side]["file"])
+        first, last = _lines_of(place)
+        blob = self.blobs.get(key)
+        if blob is None:
+            return [(first, place["signature"])] if place.get("signature") else []
+        if b"\0" in blob or len(blob) > _LARGEST_SHOWN:
+            return []
+        lines = blob.removesuffix(b"\n").split(b"\n") if blob else []
+        hidden = {
+            line
+            for start, end in self._defined[key]
+            if (start, end) != (first, last) and first <= start and end <= last
+            for line in range(start, end + 1)
+        }
+        found = enumerate(lines[first - 1 : last], first)
+        kept = ((number, line.rstrip(b"\r")) for number, line in found if number not in hidden)
+        return [(number, line.decode("utf-8", "replace")) for number, line in kept]
+
+
+def _lines_of(side: JsonObject) -> tuple[int, int]:
+    """The first and the last line of a definition, or of a whole file."""
+    place = side.get("range") or {"startLine": 1, "endLine": sys.maxsize}
+    return place["startLine"], place["endLine"]
+
+
+def _side_by_side(before: list[Line], after: list[Line]) -> Iterator[BodyRow]:
+    old, new = ([text for _, text in side] for side in (before, after))
+    # Long texts are aligned without their commonest lines, which would take time by the square.
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=max(len(old), len(new)) > _LONG)
+    reached = [side[0][0] if side else 0 for side in (before, after)]
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        for tag, first, last, start, end in group:
+            for row in range(max(last - first, end - start)):
+                left = before[first + row] if first + row < last else None
+                right = after[start + row] if start + row < end else None
+                pair = [(at, line[0]) for at, line in enumerate((left, right)) if line]
+                yield _body_row(tag != "equal", left, right, max(number - reached[at] for at, number in pair))
+                for at, number in pair:
+                    reached[at] = number + 1
+
+
+def _body_row(changed: bool, left: Line | None, right: Line | None, gap: int) -> BodyRow:
+    from driftline.sinks import highlight
+
+    if changed and left and right:
+        old, new = highlight(left[1], right[1])
+    else:
+        old, new = ([(line[1], False)] if line else [] for line in (left, right))
+    return BodyRow(changed, (left[0], old) if left else None, (right[0], new) if right else None, gap)
 
 
 @dataclass(slots=True)
@@ -232,7 +322,7 @@ def review_markdown(result: IndexDiff, source: ReviewSource) -> str:
     events = list(result.events)
     judged = review(events)
     lines = [f"## {_title(result)}", "", f"**{judged.line}**", "", *(f"- {line}" for line in _count_lines(result)), ""]
-    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
+    moves = [event for event in events if event["kind"] in MOVES]
     if moves:
         lines += ["### Renamed and moved", "", *map(_move_item, moves), ""]
     called = callers(result.after_index, events)
@@ -280,10 +370,7 @@ def _called_by(event: IndexEvent, called: dict[str, list[str]]) -> Iterator[str]
 
 
 def _markdown_section(section: Section, source: ReviewSource, called: dict[str, list[str]]) -> Iterator[str]:
-    event = section.file_event
-    what = event["kind"].removeprefix("file.") if event else "touched"
-    origin = f" from {code(event['beforeFile'])}" if event and what == "renamed" else ""
-    yield f"### {code(section.path)} ({what}{origin})"
+    yield f"### {_heading(section)}"
     yield ""
     for symbol in section.symbols:
         yield f"- {_headline(symbol)}"
@@ -292,6 +379,13 @@ def _markdown_section(section: Section, source: ReviewSource, called: dict[str, 
             yield from _markdown_change(symbol, source)
     for edge in section.imports:
         yield f"- {edge['kind'].removeprefix('relation.')} import {code(edge['to'])}"
+
+
+def _heading(section: Section) -> str:
+    event = section.file_event
+    what = event["kind"].removeprefix("file.") if event else "touched"
+    origin = f" from {code(event['beforeFile'])}" if event and what == "renamed" else ""
+    return f"{code(section.path)} ({what}{origin})"
 
 
 def _headline(event: IndexEvent) -> str:
@@ -340,103 +434,38 @@ def annotation_text(value: str, more: str = "") -> str:
 
 def review_html(result: IndexDiff, source: ReviewSource) -> str:
     """The review as one page, which loads nothing; parts of a large one are compressed, and opened on demand."""
+    from driftline.sinks import environment
+
     events = list(result.events)
     judged = review(events)
-    called = callers(result.after_index, events)
-    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
-    body = [f"<h1>{_inline(_title(result))}</h1>", f'<p class="verdict">{escape(judged.line)}</p>', "<ul>"]
-    body += [*(f"<li>{escape(line)}</li>" for line in _count_lines(result)), "</ul>"]
-    for name in (name for name in _ORDER if any(file.group == name for file in judged.files)):
-        body.append(f'<input type="checkbox" id="show-{name}" checked><label for="show-{name}">{name}</label>')
-    body.append("<nav><ol>")
-    for number, file in enumerate(judged.files):
-        entry = f'<a href="#f{number}">{escape(file.path)}</a> {len(file.section.symbols)}'
-        body.append(f'<li class="{file.group}">{entry}</li>')
-    body.append("</ol></nav>")
-    if moves:
-        items = (f"<li>{_inline(_move_item(event)[2:])}</li>" for event in moves)
-        body += ["<details open><summary>Renamed and moved</summary><ul>", *items, "</ul></details>"]
-    parts = ["".join(_html_section(file.section, source, called)) for file in judged.files]
-    inside = sum(map(len, parts)) <= _INLINE_BYTES
-    body.append("<main>")
-    for number, (file, part) in enumerate(zip(judged.files, parts, strict=True)):
-        heading = next(_markdown_section(file.section, source, {})).removeprefix("### ")
-        is_open = " open" if inside and file.group == "code" else ""
-        body.append(f'<section class="{file.group}" id="f{number}"><details{is_open} data-part="{number}">')
-        body.append(f"<summary>{_inline(heading)}</summary><div>{part if inside else ''}</div></details></section>")
-    body.append("</main>")
-    body += [f"<p>{escape(note)}</p>" for note in _cut_note(result)]
-    if not inside:
-        packed = b64encode(compress(json.dumps(parts).encode("utf-8", "surrogatepass"), 9)).decode()
-        body.append(f'<script type="application/octet-stream" id="parts">{packed}</script>')
-        body.append(f"<script>{_shipped('review.js')}</script>")
-    style = _shipped("review.css")
-    title = escape(_title(result).replace("`", ""))
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
-    return "\n".join(["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *body, "</body></html>"])
+    called_by = partial(_called_by, called=callers(result.after_index, events))
+    words = {"inline": _inline, "headline": _headline, "heading": _heading, "called_by": called_by}
+    templates = environment("driftline.sinks")
+    of_file = templates.get_template("code_file.html")
+    parts = [of_file.render(section=file.section, source=source, **words) for file in judged.files]
+    is_large = sum(map(len, parts)) > _INLINE_BYTES
+    packed = b64encode(compress(json.dumps(parts).encode("utf-8", "surrogatepass"), 9)).decode() if is_large else ""
+    return templates.get_template("code_page.html").render(
+        title=_title(result),
+        judged=judged,
+        counts=_count_lines(result),
+        groups=_ORDER,
+        paths={file.path: number for number, file in enumerate(judged.files)},
+        moves=[event for event in events if event["kind"] in MOVES],
+        parts=parts,
+        packed=packed,
+        notes=_cut_note(result),
+        **words,
+    )
 
 
-def _shipped(name: str) -> str:
-    return files("driftline.codeindex").joinpath(name).read_text("utf-8")
-
-
-def _inline(markdown: str) -> str:
+def _inline(markdown: str) -> Markup:
     """Code and bold of one of our own lines as HTML."""
+    from markupsafe import Markup
+
     text = escape(markdown, quote=False)
     text = re.sub(r"`` (.*?) ``|`(.*?)`", lambda found: f"<code>{found[1] or found[2]}</code>", text)
-    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text)
-
-
-def _html_section(section: Section, source: ReviewSource, called: dict[str, list[str]]) -> Iterator[str]:
-    for event in section.symbols:
-        kind = event["kind"].removeprefix("chunk.")
-        yield f'<details class="{kind}" open><summary>{_inline(_headline(event))}</summary>'
-        yield from (f"<p>{_inline(line)}</p>" for line in _called_by(event, called))
-        yield from _html_change(event, source)
-        yield "</details>"
-    for edge in section.imports:
-        yield f"<p>{_inline(edge['kind'].removeprefix('relation.') + ' import ' + code(edge['to']))}</p>"
-
-
-def _html_change(event: IndexEvent, source: ReviewSource) -> Iterator[str]:
-    sides = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
-    if not event["changes"]:
-        yield from (f"<pre>{escape(text)}</pre>" for text in dict.fromkeys(filter(None, sides)))
-        return
-    texts = [source.text(event, side) for side in ("before", "after")]
-    before, after = (text if text is not None else sides[place] for place, text in enumerate(texts))
-    yield "<table>"
-    yield from _rows(before.splitlines(), after.splitlines())
-    yield "</table>"
-
-
-def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        for tag, first, last, start, end in group:
-            height = max(last - first, end - start)
-            for row in range(height):
-                left = before[first + row] if first + row < last else None
-                right = after[start + row] if start + row < end else None
-                yield _row(tag, left, right)
-        yield '<tr class="gap"><td></td><td></td></tr>'
-
-
-def _row(tag: str, left: str | None, right: str | None) -> str:
-    """A line on both sides; where both are there and differ, the words that differ are marked."""
-    if tag == "equal":
-        return f"<tr><td>{escape(left or '')}</td><td>{escape(right or '')}</td></tr>"
-    if left is None or right is None:
-        old = f'<td class="old">{escape(left)}</td>' if left is not None else "<td></td>"
-        new = f'<td class="new">{escape(right)}</td>' if right is not None else "<td></td>"
-        return f"<tr>{old}{new}</tr>"
-    one, other = _WORDS.findall(left), _WORDS.findall(right)
-    old = new = ""
-    for what, first, last, start, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        gone, came = escape("".join(one[first:last])), escape("".join(other[start:end]))
-        old += gone if what == "equal" or not gone else f"<del>{gone}</del>"
-        new += came if what == "equal" or not came else f"<ins>{came}</ins>"
-    return f'<tr><td class="old">{old}</td><td class="new">{new}</td></tr>'
+    return Markup(re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text))  # noqa: S704 - escaped above
 
 
 # Diffs and registry entries in every format.

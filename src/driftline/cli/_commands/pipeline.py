@@ -261,12 +261,12 @@ def _show(report: CheckReport) -> None:
     """A table, then what was exceeded or went wrong, then the sum."""
     from rich.text import Text
 
-    table = plain_table(["pair", "result", "seconds", "counts"], right=["seconds"])
-    for result in report.results:
-        verdict = Text(result.verdict, _COLOURS[result.verdict])
-        table.add_row(Text(result.pair), verdict, f"{result.seconds:.1f}", Text(_counts(result)))
+    rows = [
+        (each.pair, Text(each.verdict, _COLOURS[each.verdict]), f"{each.seconds:.1f}", _counts(each))
+        for each in report.results
+    ]
     console = wide_console()
-    console.print(table)
+    console.print(plain_table(["pair", "result", "seconds", "counts"], rows, right=["seconds"]))
     for line in _details(report):
         console.print(line, markup=False, soft_wrap=True)
     console.print(_closing(report), markup=False)

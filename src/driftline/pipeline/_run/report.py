@@ -100,6 +100,11 @@ class RunReport:
             found.append(_chart(flow, self.runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes"))
         return found
 
+    @property
+    def moment(self) -> str:
+        """When it began, as people read it."""
+        return self.started_at.replace("T", " ").partition(".")[0] + " UTC"
+
     def total(self, result: str) -> int:
         """How many stages ended so."""
         return sum(stage.result == result for stage in self.stages)
@@ -249,17 +254,7 @@ _STACKED = ("changed", "added", "removed")
 
 def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator[bytes]:
     """The page in chunks; links to events are relative to `target`."""
-    return page_bytes(
-        "run.html",
-        report=report,
-        graph=report.graph,
-        charts=report.charts,
-        anchor=lambda stage: quote(stage.name),
-        hidden=len(report.stages) - len(report.shown_stages),
-        link=lambda path: _link(pipeline, path, target),
-        limits=sorted(report.limits, key=lambda limit: not limit.exceeded),
-        moment=report.started_at.replace("T", " ").partition(".")[0] + " UTC",
-    )
+    return page_bytes("run.html", report=report, link=lambda path: _link(pipeline, path, target))
 
 
 def _graph(stages: list[ReportStage]) -> JsonObject:

@@ -79,8 +79,7 @@ class Console:
         return Starlette(
             routes=[
                 *routes,
-                Route("/static/look.css", _shared_style),
-                Route("/static/run.css", _shared_style),
+                *(Route(f"/static/{name}.css", _shared_style) for name in ("look", "cards", "run", "code")),
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             exception_handlers={HTTPException: plain_error},

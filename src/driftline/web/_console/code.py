@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from driftline.core import write_atomically
-from driftline.errors import InputError
-from driftline.sinks import Part, highlight
+from driftline import codeindex  # its names are loaded when they are first used
+from driftline.core import Tracker, write_atomically
+from driftline.errors import IndexRefError, InputError
 from driftline.web._console.answers import Form, Pages, page, to_job, view_page
 from driftline.web._console.folder import Folder
 from driftline.web._console.results import Job, Jobs, keep, newest, stored, time_now
 
 if TYPE_CHECKING:
-    from driftline.codeindex import Section
+    from driftline.codeindex import BodyRow, IndexEvent, Section
     from driftline.web._console.app import Console
 
 _FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
-_CONTEXT = 3
+_API = "api.json"
+_MOST_LISTED = 200
 _MOST_REVISIONS = 300
 _DEEPEST = 3
 pages = Pages("Code")
@@ -56,12 +57,19 @@ def _compare(console: Console, request: Request, form: Form) -> Response:
 
 @pages("/code/{id}")
 def _review(console: Console, request: Request) -> Response:
+    """The overview, or one file with its definitions."""
     review = console.reviews.get(request.path_params["id"])
-    sections = console.reviews.sections(review)
+    events, report = console.reviews.read(review)
+    judged = codeindex.review(events)
     wanted = request.query_params.get("file", "")
-    chosen = next((section for section in sections if section.path == wanted), sections[0] if sections else None)
-    bodies = console.reviews.bodies(review, chosen) if chosen else []
-    return view_page(request, "review", review=review, sections=sections, chosen=chosen, bodies=bodies)
+    chosen = next((file.section for file in judged.files if file.path == wanted), None)
+    if wanted and chosen is None:
+        raise InputError(f"nothing changed in {wanted}", code="not_found")
+    bodies = console.reviews.bodies(review, events, chosen) if chosen else []
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST_LISTED]
+    surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == wanted]
+    shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies}
+    return view_page(request, "review", review=review, surfaced=surfaced, most=_MOST_LISTED, **shown)
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,13 @@ class Review:
     def title(self) -> str:
         return f"{self.repository} {self.before} → {self.after}"
 
-
-BodyLine = tuple[bool, list[Part] | None, list[Part] | None]  # changed, before, after; None: no such line
+    @property
+    def definitions(self) -> Counter[str]:
+        """How many definitions were added, removed and so on, in all modes."""
+        counts: Counter[str] = Counter()
+        for mode in self.summary["modesSummary"].values():
+            counts.update(mode["chunks"])
+        return counts
 
 
 class Reviews:
@@ -93,16 +106,7 @@ class Reviews:
 
     def repositories(self) -> list[str]:
         """Folders with a repository of their own."""
-        root, found = self.folder.root, []
-        waiting = [root]
-        while waiting:
-            folder = waiting.pop(0)
-            if _has_repository(folder):
-                found.append(self.folder.relative(folder))
-            elif len(folder.relative_to(root).parts) < _DEEPEST:
-                inner = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
-                waiting += sorted(each for each in inner if not each.name.startswith("."))
-        return found
+        return self.folder.folders(_has_repository, _DEEPEST)
 
     def revisions(self, name: str) -> list[str]:
         """Branches, tags and the newest commits of a repository."""
@@ -118,16 +122,16 @@ class Reviews:
         )
 
     def _run(self, job: Job, review: Review, directory: Path) -> str:
-        from driftline.codeindex import IndexDiffJob, compute
-
         sides = (f"git:{review.before}", f"git:{review.after}")
-        wanted = IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
+        wanted = codeindex.IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
         request, cache = wanted.prepare(job.tracker)
-        result = compute(request, cache, wanted.keeping, tracker=job.tracker).result
+        result = codeindex.compute(request, cache, wanted.keeping, tracker=job.tracker).result
         folder = self.stored / job.id
         folder.mkdir(parents=True)
         lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
         write_atomically(folder / "events.jsonl", "\n".join(lines).encode("utf-8", "surrogatepass"))
+        report = _api(*sides, directory, job.tracker)
+        write_atomically(folder / _API, json.dumps(report).encode())
         keep(folder, replace(review, when=time_now(), summary=result.summary))
         return f"/code/{job.id}"
 
@@ -137,25 +141,24 @@ class Reviews:
             raise InputError("there is no such diff of code here", code="not_found")
         return found
 
-    def sections(self, review: Review) -> list[Section]:
-        from driftline.codeindex import review_sections as sections
+    def read(self, review: Review) -> tuple[list[IndexEvent], dict[str, Any]]:
+        """The events, and what `index api` says; a diff that an older version stored has no word on the API."""
+        folder = self.stored / review.id
+        with (folder / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
+            events = [json.loads(line) for line in lines if line.strip()]
+        found = (folder / _API).read_bytes() if (folder / _API).exists() else b'{"problem": "compare again to see it"}'
+        return events, json.loads(found)
 
-        with (self.stored / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
-            return sections([json.loads(line) for line in lines if line.strip()])
-
-    def bodies(self, review: Review, section: Section) -> list[tuple[dict[str, Any], list[BodyLine]]]:
-        """The definitions of a file, each with its lines side by side; none where nothing of the body changed."""
-        from driftline.codeindex import GitRepository, ReviewSource
-
-        events = [event for event in (section.file_event, *section.symbols) if event is not None]
-        source = ReviewSource(events, GitRepository(self._repository(review.repository)))
-        shown = []
-        for event in section.symbols:
-            texts = [source.text(event, side) for side in ("before", "after")]
-            signatures = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
-            before, after = (text if text is not None else signatures[at] for at, text in enumerate(texts))
-            shown.append((dict(event), list(_aligned(before.splitlines(), after.splitlines()))))
-        return shown
+    def bodies(
+        self, review: Review, events: Sequence[IndexEvent], section: Section
+    ) -> list[tuple[IndexEvent, list[BodyRow]]]:
+        """The definitions of a file and what lies between them, each with its lines side by side."""
+        shown = [*section.symbols, *([section.file_event] if section.file_event else [])]
+        paths = {path for event in shown for path in _paths(event)}
+        needed = [event for event in events if event["kind"].startswith("file.") and paths & _paths(event)]
+        repository = codeindex.GitRepository(self._repository(review.repository))
+        source = codeindex.ReviewSource([*needed, *section.symbols], repository, complete=True)
+        return [(event, source.rows(event)) for event in shown]
 
     def _repository(self, name: str) -> Path:
         path = self.folder.path_of(name or ".")
@@ -174,18 +177,14 @@ def _git(directory: Path, *words: str) -> list[str]:
     return done.stdout.split() if done.returncode == 0 else []
 
 
-def _aligned(before: Sequence[str], after: Sequence[str]) -> Iterator[BodyLine]:
-    """Lines side by side, with some that did not change around those that did."""
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        for tag, first, last, start, end in group:
-            for row in range(max(last - first, end - start)):
-                left = before[first + row] if first + row < last else None
-                right = after[start + row] if start + row < end else None
-                yield _body_line(tag != "equal", left, right)
+def _paths(event: IndexEvent) -> set[str]:
+    return {event[side]["file"] for side in ("before", "after") if side in event}
 
 
-def _body_line(changed: bool, left: str | None, right: str | None) -> BodyLine:
-    if changed and left is not None and right is not None:
-        return True, *highlight(left, right)
-    return changed, None if left is None else [(left, False)], None if right is None else [(right, False)]
+def _api(before: str, after: str, directory: Path, tracker: Tracker) -> dict[str, Any]:
+    """What `index api` says, or why it says nothing."""
+    try:
+        report = codeindex.api(before, after, repo=directory, tracker=tracker)
+    except IndexRefError as error:
+        return {"problem": error.message}
+    return {"line": report.verdict_line.removeprefix("verdict: "), **report.to_dict()}

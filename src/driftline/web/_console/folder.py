@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,6 +147,17 @@ class Folder:
         """All files of that very name, newest first."""
         found = [(known.st_mtime, path) for path, known in self._files((file_name,)) if path.name == file_name]
         return [path for _, path in sorted(found, reverse=True)]
+
+    def folders(self, is_wanted: Callable[[Path], bool], deepest: int) -> list[str]:
+        """Folders that are wanted, but none inside of such a one, and none that is hidden or behind a link."""
+        found = []
+        for folder, inner, _ in os.walk(self.root):
+            path = Path(folder)
+            if is_wanted(path):
+                found.append(self.relative(path))
+            stops = found[-1:] == [self.relative(path)] or len(path.relative_to(self.root).parts) >= deepest
+            inner[:] = [] if stops else sorted(name for name in inner if not name.startswith("."))
+        return found
 
     def _files(self, endings: tuple[str, ...]) -> Iterator[tuple[Path, os.stat_result]]:
         """Regular files below the folder, not hidden and not behind a link, down to a bounded depth."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
 
@@ -67,15 +65,7 @@ class Lakes:
         self.proofs: dict[tuple[str, str], Verification] = {}
 
     def names(self) -> list[str]:
-        found = []
-        for folder, inner, _ in os.walk(self.folder.root):
-            depth = len(Path(folder).relative_to(self.folder.root).parts)
-            is_lake = any(Path(folder).glob("tables/*/deltas/_delta_log"))
-            if is_lake:
-                found.append(self.folder.relative(Path(folder)))
-            stops = is_lake or depth >= _DEEPEST
-            inner[:] = [] if stops else sorted(name for name in inner if not name.startswith((".", "_")))
-        return found
+        return self.folder.folders(lambda path: any(path.glob("tables/*/deltas/_delta_log")), _DEEPEST)
 
     def open(self, name: str) -> Lake:
         """A lake by the name of its folder."""

@@ -7,6 +7,7 @@ was dropped onto a page.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -130,17 +131,8 @@ def _run(console: Console, request: Request) -> Response:
         if error.code != "no_runs":
             raise
         return page(request, "run.html", **shown)
-    outputs = (output for stage in report.stages for output in stage.outputs)
-    numbers = {stage.name: number for number, stage in enumerate(report.shown_stages, 1)}
-    shown |= {
-        "report": report,
-        "warnings": console.pipelines.warnings.get(report.run_id, []),
-        "graph": report.graph,
-        "charts": report.charts,
-        "anchor": lambda stage: f"stage-{numbers[stage.name]}",
-        "links": {output: console.pipelines.address(declared, output) for output in outputs},
-    }
-    return page(request, "run.html", **shown)
+    shown |= {"report": report, "warnings": console.pipelines.warnings.get(report.run_id, [])}
+    return page(request, "run.html", link=partial(console.pipelines.address, declared), **shown)
 
 
 @pages("/pipelines/start", "POST")

@@ -20,6 +20,19 @@ function switchTheme() {
 
 let latest = 0;
 
+// Where each address was scrolled to, so that going back or loading again returns to that place.
+let shown = location.href;
+const panes = () => [document.scrollingElement, ...document.querySelectorAll("[data-keep]")];
+const keepPlace = () => sessionStorage.setItem(`at ${shown}`, JSON.stringify(panes().map(pane => [pane.scrollLeft, pane.scrollTop])));
+function returnTo(places) {
+  panes().forEach((pane, at) => places?.[at] && pane.scrollTo(...places[at]));
+}
+const placeOf = address => JSON.parse(sessionStorage.getItem(`at ${address}`));
+
+addEventListener("pagehide", keepPlace);
+history.scrollRestoration = "manual";
+if (performance.getEntriesByType("navigation")[0]?.type !== "navigate") returnTo(placeOf(shown));
+
 async function show(address, remember = true) {
   const mine = ++latest;
   const focused = document.activeElement?.id;
@@ -27,9 +40,14 @@ async function show(address, remember = true) {
   const answer = await fetch(address, { headers: { "x-fragment": "1" } }).catch(() => null);
   if (mine !== latest) return; // a newer wish is under way
   if (!answer || !answer.ok || answer.redirected) return location.assign(address);
+  keepPlace();
+  const list = document.querySelector("aside[data-keep]")?.scrollTop;
   view().innerHTML = await answer.text();
   view().classList.remove("busy");
   if (remember) history.pushState(null, "", address);
+  shown = location.href;
+  if (remember) document.querySelector("aside[data-keep]")?.scrollTo(0, list);
+  else returnTo(placeOf(shown));
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   waitForCounts();
 }
@@ -43,7 +61,7 @@ function waitForCounts() {
   if (document.getElementById("counting")) setTimeout(() => document.getElementById("counting") && show(location.href, false), 500);
 }
 
-addEventListener("popstate", () => view() && show(location.href, false));
+addEventListener("popstate", () => view() && location.href.split("#")[0] !== shown.split("#")[0] && show(location.href, false));
 
 addEventListener("submit", event => {
   if (!event.target.matches("form[data-swap]")) return;
