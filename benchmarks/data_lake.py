@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from driftline.deltas import TableSchema
-from driftline.lake import Lake, load, register
+from driftline.lake import Lake, register
 from driftline.lake._fold.local import delta_ids
 from driftline.lake._store.lake import attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import write_file
 from driftline.lake._store.rows import delta_file_schema
-from driftline.lake._store.tables import Commit, append
+from driftline.lake._store.tables import Commit, loaded
 
 TABLE = "orders"
 COLUMNS = {
@@ -71,7 +71,7 @@ def add_file(lake: Lake, rows: Any) -> None:
     hlcs = rows["_hlc"].to_numpy()
     name = delta_file_name("bench", int(hlcs.min()), int(hlcs.max()), attempt_token())
     file = write_file(lake, relative(TABLE, "deltas"), name, rows)
-    assert append(load(lake, TABLE, "deltas"), Commit(adds=[file]))
+    assert loaded(lake, TABLE).append(Commit(adds=[file]))
 
 
 def make_deltas(

@@ -30,13 +30,11 @@ from driftline.deltas import (
     abbreviate,
     check_text,
     check_value,
-    decimal_of,
-    decimal_scale,
+    exact_value,
     exact_wire,
     extract,
     fold_from_plain,
     fold_to_plain,
-    integer_of,
     make_hlc,
     physical_ms,
 )
@@ -416,8 +414,7 @@ def _python_value(kind: str | None, wire: Any) -> Any:
     if kind is None or wire is None:
         return wire
     try:
-        scale = decimal_scale(kind)
-        return integer_of(wire) if scale is None else decimal_of(wire, scale)
+        return exact_value(kind, wire)
     except ValueError:  # of a delta from before the column had this type
         return wire
 

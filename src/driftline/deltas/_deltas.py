@@ -104,7 +104,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "table": self.table,
             "rowId": self.row_id,
             "clientId": self.client_id,
-            "columns": [{"column": entry.column, "value": _wire_value(entry.value)} for entry in self.columns],
+            "columns": [{"column": entry.column, "value": as_json(entry.value)} for entry in self.columns],
             "hlc": str(self.hlc),
             "deltaId": self.delta_id,
         }
@@ -300,17 +300,18 @@ def _checked(hlc: int) -> int:
 # Names of tables, gateways and columns.
 def check_table_name(name: str) -> str:
     """The name, or an error that says what table names look like."""
-    if not isinstance(name, str) or not _TABLE_NAME.fullmatch(name):
-        message = f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _"
-        raise DeltaError(message, field="table")
-    return name
+    return _matching(_TABLE_NAME, name, "table name", "letters, digits or _")
 
 
 def check_gateway_id(name: str) -> str:
     """The id, or an error that says what gateway ids look like."""
-    if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
-        message = f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -"
-        raise DeltaError(message, field="gateway")
+    return _matching(_GATEWAY_ID, name, "gateway id", "letters, digits, _ or -")
+
+
+def _matching(pattern: re.Pattern[str], name: str, what: str, allowed: str) -> str:
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        message = f"{what} {abbreviate(name)} is not valid: a letter, then up to 63 {allowed}"
+        raise DeltaError(message, field=what.partition(" ")[0])
     return name
 
 
@@ -467,23 +468,12 @@ def _column(data: Json) -> ColumnDelta:
     return ColumnDelta(name, as_json(data["value"]))
 
 
-def _wire_value(value: Json) -> Json:
-    # JSON.stringify writes -0 as 0 and non-finite numbers as null.
-    if isinstance(value, float):
-        return 0 if value == 0 else value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_wire_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: _wire_value(item) for name, item in value.items()}
-    return value
-
-
 def as_json(value: Json) -> Json:
-    """The value with NaN and the infinities turned into null, as a delta carries it."""
+    """The value as a delta carries it and as JavaScript writes it: -0 as 0, NaN and the infinities as null."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return 0 if value == 0 else value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return as_double(value)
     if isinstance(value, Mapping):

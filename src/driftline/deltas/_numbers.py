@@ -90,6 +90,12 @@ def exact_number(value: Json) -> Decimal | None:
     return number if number.is_finite() else None
 
 
+def exact_value(kind: str, wire: Json) -> int | Decimal:
+    """The number of its wire form in a column of an exact type; a ValueError for every other spelling."""
+    scale = decimal_scale(kind)
+    return integer_of(wire) if scale is None else decimal_of(wire, scale)
+
+
 def exact_wire(kind: str, value: Json) -> int | str:
     """A value of any source as a column of an exact type carries it; a ValueError where it is not one."""
     if kind == "integer" and type(value) is int:

@@ -26,8 +26,9 @@ from driftline.gateway._lake.process import (
     SNAPSHOT_WAIT_SECONDS,
     SNAPSHOTS_AT_ONCE,
     Compactor,
+    LakeDesk,
+    PipedProcess,
     SnapshotProcesses,
-    lake_process,
     snapshots_busy,
 )
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
@@ -85,7 +86,7 @@ class Gateway:
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
-        self.lake = lake_process(settings)
+        self.lake = PipedProcess("lake", LakeDesk, settings)
         self._snapshots = SnapshotProcesses(settings)
         self._fetching = asyncio.Lock()
         self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
@@ -520,7 +521,7 @@ class GroupCommit:
     def __init__(self, log: DeltaLog, *, max_pending: int = 50_000) -> None:
         self._log = log
         self._max_pending = max_pending
-        self._pending = 0
+        self.pending = 0  # deltas that are not written yet
         self._queue: deque[_PendingBatch] = deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -529,11 +530,6 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
 
-    @property
-    def pending(self) -> int:
-        """Deltas that are not written yet."""
-        return self._pending
-
     async def append(self, batch: Sequence[Entry], claims: Claims | None = None) -> Appended:
         """Durable when it returns; refused with backpressure while too much is pending."""
         loop = asyncio.get_running_loop()
@@ -541,9 +537,9 @@ class GroupCommit:
         with self._changed:
             if self._closing:
                 raise _busy("the gateway is shutting down")
-            if self._pending and self._pending + len(batch) > self._max_pending:
-                raise _busy(f"{self._pending} deltas are waiting to be written")
-            self._pending += len(batch)
+            if self.pending and self.pending + len(batch) > self._max_pending:
+                raise _busy(f"{self.pending} deltas are waiting to be written")
+            self.pending += len(batch)
             self._queue.append(waiting)
             self._changed.notify()
         result = await waiting.answer
@@ -562,7 +558,7 @@ class GroupCommit:
         while group := self._next_group():
             results = self._write(group)
             with self._changed:
-                self._pending -= sum(len(waiting.batch) for waiting in group)
+                self.pending -= sum(len(waiting.batch) for waiting in group)
             for waiting, result in zip(group, results, strict=True):
                 _answer(waiting, result)
 

@@ -31,26 +31,9 @@ from driftline.errors import DriftlineError, GatewayError, StorageError
 
 MIB = 1 << 20
 # By code its status, and the members for programs beside its message (gateway §3); `positions` are those of a push.
-_CODES: dict[str, tuple[int, tuple[str, ...]]] = {
-    "VALIDATION_ERROR": (400, ("positions", "column", "limit")),
-    "AUTH_ERROR": (401, ()),
-    "FORBIDDEN": (403, ("reason", "positions")),
-    "NOT_FOUND": (404, ()),
-    "METHOD_NOT_ALLOWED": (405, ()),
-    "REQUEST_TIMEOUT": (408, ()),
-    "CLOCK_DRIFT": (409, ("positions", "aheadMs", "maxDriftMs", "maxHlc", "serverHlc", "serverTime")),
-    "TOO_OLD": (409, ("positions",)),
-    "MUST_REFETCH": (410, ("reason", "snapshot")),
-    "PAYLOAD_TOO_LARGE": (413, ("limit",)),
-    "UNSUPPORTED_MEDIA_TYPE": (415, ()),
-    "SCHEMA_ERROR": (422, ("positions", "column")),
-    "RATE_LIMITED": (429, ("retryAfter",)),
-    "INTERNAL_ERROR": (500, ()),
-    "BACKPRESSURE_ERROR": (503, ("reason", "retryAfter")),
-    "OVERLOADED": (503, ("reason", "retryAfter")),
-}
-STATUS_OF_CODE = {code: status for code, (status, _) in _CODES.items()}
-_MEMBERS = {code: members for code, (_, members) in _CODES.items() if members}
+_CODES: dict[str, list[Any]] = json.loads(resources.files("driftline.http").joinpath("codes.json").read_text("utf-8"))
+STATUS_OF_CODE: dict[str, int] = {code: status for code, (status, *_) in _CODES.items()}
+_MEMBERS: dict[str, list[str]] = {code: members for code, (_, *members) in _CODES.items()}
 _CODE_OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _RETRY_LATER_SECONDS = 5
 _MAX_CLIENTS = 10_000
@@ -268,22 +251,20 @@ class BodiesInMemory:
             self.held -= share.bytes
 
 
+@dataclass(slots=True)
 class BodyShare:
     """The bytes that one request holds."""
 
-    def __init__(self, whole: BodiesInMemory) -> None:
-        self._whole = whole
-        self.limits = whole.limits
-        self.bytes = 0
+    whole: BodiesInMemory
+    bytes: int = 0
 
     def add(self, size: int) -> None:
         """Hold more bytes; refused while the other requests hold too many."""
-        others = self._whole.held - self.bytes
         # A single body may be as large as its own limit allows, or it could never be sent.
-        if others and self._whole.held + size > self._whole.limits.under_way_bytes:
+        if self.whole.held > self.bytes and self.whole.held + size > self.whole.limits.under_way_bytes:
             raise GatewayError("too many large requests at once: try again", code="BACKPRESSURE_ERROR", retry_after=1)
         self.bytes += size
-        self._whole.held += size
+        self.whole.held += size
 
 
 async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
@@ -291,7 +272,7 @@ async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) ->
 
     Streams that are answered while they are read have no limit as a whole.
     """
-    times: BodyLimits = scope["body_share"].limits  # which the middleware has opened
+    times: BodyLimits = scope["body_share"].whole.limits  # which the middleware has opened
     deadline = time.monotonic() + times.whole_seconds
     while True:
         patience = min(times.gap_seconds, deadline - time.monotonic()) if whole else times.gap_seconds

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from driftline.lake._read.state import (
         columns_in as columns_in,
         materialize as materialize,
-        row_records as row_records,
+        row_lines as row_lines,
         state_rows as state_rows,
         watched_values as watched_values,
     )

@@ -92,7 +92,6 @@ class FlushTarget:
 
     # Claims and positions of logs.
 
-    @_lake_errors()
     def claim(self, gateway: str) -> Claim | None:
         """The log that owns a gateway's name, and those before it."""
         table = load_at(self.lake, CLAIMS)
@@ -101,7 +100,6 @@ class FlushTarget:
         newest = max(rows, key=lambda row: (row["number"], row["log_id"]), default=None)
         return None if newest is None else (newest["log_id"], *newest["was"])
 
-    @_lake_errors()
     def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
         """Replace the claim `before`; False if the lake has another one by now."""
         check_gateway_id(gateway)
@@ -126,15 +124,12 @@ class FlushTarget:
         # The newest row is the claim: another log may have made its own right after this one.
         return self.claim(gateway) == claim
 
-    @_lake_errors()
     def position(self, log_id: str) -> LogPosition | None:
         """The position of a log, over all tables."""
-        found: list[LogPosition] = []
-        for table in self.lake.tables():
-            found += _positions(load(self.lake, table, "deltas"), envelope_paths(self.lake, table), log_id)
+        tables = ((load(self.lake, table, "deltas"), envelope_paths(self.lake, table)) for table in self.lake.tables())
+        found = (position for each in tables for position in _positions(*each, log_id))
         return max(found, key=lambda each: (each.sequence, each.arrival or 0), default=None)
 
-    @_lake_errors()
     def unnamed_sequence(self, gateway: str) -> int | None:
         """The position of a log of the first version, which the lake has by the gateway's name alone."""
         found: list[int | None] = []
@@ -143,39 +138,32 @@ class FlushTarget:
             found.append(last_sequence(self.lake, table, gateway))
         return max((number for number in found if number is not None), default=None)
 
-    @_lake_errors()
     def enveloped(self, log_id: str, sequence: int) -> list[RowDelta]:
         """The deltas in a log's envelopes that end at a sequence."""
-        found: list[RowDelta] = []
-        for table in self.lake.tables():
-            name = find_envelope(self.lake, table, log_suffix(log_id, sequence))
-            found += [] if name is None else read_envelope(self.lake, table, name).deltas
-        return found
+        suffix = log_suffix(log_id, sequence)
+        names = ((table, find_envelope(self.lake, table, suffix)) for table in self.lake.tables())
+        found = (read_envelope(self.lake, table, name).deltas for table, name in names if name is not None)
+        return [delta for deltas in found for delta in deltas]
 
     # Flushes and facts of tables.
 
-    @_lake_errors()
     def append(self, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
         """Add one table's deltas of a range once, however often it is called for it."""
         return flush_range(self.lake, table, deltas, log_range)
 
-    @_lake_errors()
     def register(self, schema: TableSchema) -> None:
         """Make the schema the table's current one, or refuse a change of a column's type."""
         register(self.lake, schema)
 
-    @_lake_errors()
     def tables(self) -> list[str]:
         """The tables of the lake."""
         return self.lake.tables()
 
-    @_lake_errors()
     def facts(self) -> dict[str, tuple[TableSchema | None, int | None]]:
         """By table, its schema and the hlc below which the lake refuses deltas."""
         tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
         return {table: (schema_of(deltas), refused_before(deltas)) for table, deltas in tables.items()}
 
-    @_lake_errors()
     def versions(self) -> dict[str, int]:
         """The current version of every table's deltas, -1 where there are only envelopes."""
         tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
@@ -183,7 +171,6 @@ class FlushTarget:
 
     # Rows for snapshots.
 
-    @_lake_errors()
     def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowMerge]:
         """The merged rows of the envelopes that were pending at a version of the deltas, with or without a schema.
 
@@ -198,13 +185,11 @@ class FlushTarget:
                     found.setdefault(delta.row_id, RowMerge()).add(delta)
         return found
 
-    @_lake_errors()
     def pending_digest(self, table: str, version: int, log_id: str, flushed: int) -> str:
         """The digest of the names of those envelopes, as of now; empty where there are none."""
         names = "\n".join(name for name, _ in self._pending_at(table, version, log_id, flushed))
         return sha256_hex(names) if names else ""
 
-    @_lake_errors()
     def is_current(self, path: str) -> bool:
         """Whether a file below the lake's root is part of its table as it is now, so that no vacuum has removed it."""
         _, table, part, *rest = path.split("/", 3)
@@ -212,12 +197,10 @@ class FlushTarget:
         found = next((load(self.lake, table, each) for each in known if each == part), None)
         return found is not None and any(file.path == rest[0] for file in found.files())
 
-    @_lake_errors()
     def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
         """Write a table's rows at a version, joined with further merged rows, for pages of a snapshot."""
         write_rows(self.lake, table, version, more, target)
 
-    @_lake_errors()
     def folded_rows(self, table: str, version: int) -> list[tuple[str, RowMerge]]:
         """A table's rows at a version, with their stamps."""
         return list(folded_rows(self.lake, table, version))
@@ -232,7 +215,6 @@ class FlushTarget:
 
     # Deltas of other writers: the files that reached a table since a version, and not from one log.
 
-    @_lake_errors()
     def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
         """Delta files committed after a version and envelopes not inspected yet, without those that this log wrote."""
         names = envelope_paths(self.lake, table)
@@ -283,6 +265,12 @@ class FlushTarget:
             if log_transaction(log_id) not in entry.transactions:
                 paths.append(entry.new_data)
         return [path for added in reversed(paths) for path in added]
+
+
+# Every public method raises the errors of a lake; the generator `deltas_in` does so by itself.
+for _name, _method in list(vars(FlushTarget).items()):
+    if not _name.startswith("_") and _name != "deltas_in":
+        setattr(FlushTarget, _name, _lake_errors()(_method))
 
 
 def _positions(deltas_table: StoredTable | None, envelopes: list[str], log_id: str) -> Iterator[LogPosition]:

@@ -205,11 +205,6 @@ class _CompactionDesk:
         self._open.close()
 
 
-def lake_process(settings: GatewaySettings) -> PipedProcess:
-    """The process that flushes, registers and refreshes; it is asked for the methods of `LakeDesk`."""
-    return PipedProcess("lake", LakeDesk, settings)
-
-
 class SnapshotProcesses:
     """The processes that fold snapshots and cut pages; a request beyond their number is refused for now."""
 

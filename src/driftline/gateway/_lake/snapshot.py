@@ -22,7 +22,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -420,7 +419,7 @@ def _rows_digest(path: Path) -> bytes:
 
 
 def _json_page(page: _Page) -> bytes:
-    from driftline.lake import row_records
+    from driftline.lake import row_lines
 
     lines = [_line({"page": page.head})]
     following: PageToken | None = None
@@ -431,13 +430,11 @@ def _json_page(page: _Page) -> bytes:
         # A few MiB at a time, or one by one where each row is large.
         step = max(1, _PORTION_BYTES * rows.num_rows // max(rows.nbytes, 1))
         for start in range(0, rows.num_rows, step):
-            portion = rows.slice(start, step)
-            rendered = [_line(record) for record in row_records(portion, cut.table, cut.columns)]
-            sizes = list(accumulate(map(len, rendered), initial=size))
-            fitting = max(bisect_right(sizes, _PAGE_BYTES) - 1, 0 if size else 1)
-            lines += rendered[:fitting]
-            size, taken = sizes[fitting], taken + fitting
-            if fitting < len(rendered):
+            made, ends = row_lines(rows.slice(start, step), cut.table, cut.columns)
+            fitting = max(bisect_right(ends, _PAGE_BYTES - size), 0 if size else 1)
+            lines.append(made[: ends[fitting - 1] if fitting else 0])
+            size, taken = size + len(lines[-1]), taken + fitting
+            if fitting < len(ends):
                 break
         if taken < rows.num_rows:  # no byte is left
             following = cut.after(page.token, taken) if taken else following

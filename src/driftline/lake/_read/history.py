@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +36,7 @@ from driftline.lake._store.rows import (
     decode_state,
     deletes_file_schema,
     delta_file_schema,
+    json_line,
     jsonl_bytes,
     one_array,
 )
@@ -50,13 +52,12 @@ _MODULUS = 1 << (8 * _HASH_BYTES)
 _LISTED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True, rename="camel"):
     """One commit to one of a table's Delta tables."""
 
     part: str
     version: int
-    timestamp_ms: int
+    timestamp_ms: int = msgspec.field(name="timestamp")
     operation: str
     files_added: int
     files_removed: int
@@ -68,19 +69,9 @@ class LogEntry:
 
     def to_dict(self) -> JsonObject:
         """The entry as plain data, hlcs as strings."""
-        record: JsonObject = {
-            "part": self.part,
-            "version": self.version,
-            "timestamp": self.timestamp_ms,
-            "operation": self.operation,
-            "filesAdded": self.files_added,
-            "filesRemoved": self.files_removed,
-            "deltas": self.deltas,
-            "gateway": self.gateway,
-            "minHlc": None if self.min_hlc is None else str(self.min_hlc),
-            "maxHlc": None if self.max_hlc is None else str(self.max_hlc),
-        }
-        return {**record, "pins": self.pins} if self.pins else record
+        record: JsonObject = msgspec.to_builtins(self)
+        record |= {name: None if record[name] is None else str(record[name]) for name in ("minHlc", "maxHlc")}
+        return {name: value for name, value in record.items() if name != "pins" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +271,6 @@ CHANGESET = "changeset"
 
 _COUNTED = ("added", "removed", "changed", "unchanged", "deltas")
 
-Row = JsonObject
-
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
@@ -324,15 +313,15 @@ class WriteChanges(RangeJob):
             for kind, line in lines:
                 counts[kind] += 1
                 if line is not None:
-                    out.write(_line(line))
+                    out.write(json_line(line))
         return [{"path": str(path), **counts}]
 
-    def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
+    def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, JsonObject | None]]:
         deltas = original_deltas(plan, needs_fold(plan.columns, window))
         for delta in sorted(deltas, key=lambda delta: (delta.row_id, stamp_of(delta))):
             yield "deltas", delta.to_wire()
 
-    def _events(self, plan: FoldPlan, given: RangeInput, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
+    def _events(self, plan: FoldPlan, given: RangeInput, window: pa.Table) -> Iterator[tuple[str, JsonObject | None]]:
         touched = pc.unique(window["row_id"])
         before = _state(plan, given, touched, self.since)
         after = _state(plan, given, touched, None)
@@ -363,13 +352,14 @@ def changes(
         parts = list(engine(plan, job, tracker))
         if kind == "events":
             names = [*([] if plan.key else [ROW_ID]), *(column.name for column in plan.columns)]
-            out.write(_line({"type": "schema", "columns_a": names, "columns_b": names}))
+            out.write(json_line({"type": "schema", "columns_a": names, "columns_b": names}))
         for part in parts:
             total = total.plus(part)
             with open(part["path"], "rb") as source:
                 shutil.copyfileobj(source, out, 1 << 20)
         if kind == "events":
-            out.write(_line(_stats_event(total)))
+            counts = {f"rows_{name}": getattr(total, name) for name in ("added", "removed", "changed", "unchanged")}
+            out.write(json_line({"type": "stats", "rows_total_compared": total.changed + total.unchanged, **counts}))
     return total
 
 
@@ -383,7 +373,7 @@ def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
     return decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
 
 
-def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | None) -> dict[str, Row]:
+def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | None) -> dict[str, JsonObject]:
     deltas, base, deletes = (
         rows.filter(pc.is_in(rows[name], value_set=touched))
         for rows, name in ((given.deltas, "row_id"), (given.base, ROW_ID), (given.deletes, ROW_ID))
@@ -393,7 +383,9 @@ def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | No
     return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
 
 
-def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -> tuple[str, Row | None]:
+def _event(
+    plan: FoldPlan, row_id: str, before: JsonObject | None, after: JsonObject | None
+) -> tuple[str, JsonObject | None]:
     old, new = _whole_row(plan, row_id, before), _whole_row(plan, row_id, after)
     key = _key(plan, row_id, new or old)
     if old is None and new is None:
@@ -409,24 +401,15 @@ def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -
     return "changed", {"type": "changed", "key": key, "changed": changed, "before": old, "after": new, "delta": delta}
 
 
-def _whole_row(plan: FoldPlan, row_id: str, row: Row | None) -> Row | None:
+def _whole_row(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObject | None:
     if row is None:
         return None
     start = {} if plan.key else {ROW_ID: row_id}
     return {**start, **{column.name: row.get(column.name) for column in plan.columns}}
 
 
-def _key(plan: FoldPlan, row_id: str, row: Row | None) -> Row:
+def _key(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObject:
     return {name: (row or {}).get(name) for name in plan.key} if plan.key else {ROW_ID: row_id}
-
-
-def _stats_event(total: ChangeCounts) -> Row:
-    counts = {f"rows_{kind}": getattr(total, kind) for kind in ("added", "removed", "changed", "unchanged")}
-    return {"type": "stats", "rows_total_compared": total.changed + total.unchanged, **counts}
-
-
-def _line(value: Row) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def write_changes(

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,9 +34,10 @@ from driftline.core import (
     output_place,
     remove,
     replace_file,
+    string_text,
     utf16_sort_key,
 )
-from driftline.deltas import ColumnSchema, RowDelta, RowMerge, Stamp, TableSchema, fold_to_plain
+from driftline.deltas import ColumnSchema, RowDelta, RowMerge, TableSchema, fold_from_plain, fold_to_plain
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import replay
@@ -55,11 +58,17 @@ from driftline.lake._store.rows import (
     decode_deltas,
     decode_state,
     delta_file_schema,
+    end_to_end,
     escape_name,
+    json_line,
     jsonl_bytes,
+    one_array,
     plain_table,
+    record_texts,
+    string_texts,
 )
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
+from driftline.lake._store.stamps import NONE, ranked_stamps
 from driftline.lake._store.tables import load
 
 
@@ -151,8 +160,7 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     rows = replay(all_deltas(lake, table), as_of=as_of)
     with _opened(output) as out:
         for row_id in sorted(rows):
-            line = json.dumps({"_row_id": row_id, **rows[row_id]}, ensure_ascii=False, separators=(",", ":"))
-            out.write(line.encode() + b"\n")
+            out.write(json_line({"_row_id": row_id, **rows[row_id]}))
     return len(rows)
 
 
@@ -272,8 +280,6 @@ def _may_contain(file: DataFile, row_id: str) -> bool:
 
 JOINED = "_joined"  # a row that does not fit the table's columns, as JSON
 
-_SIGN = 1 << 63
-
 
 def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
     """Write a table's rows at a version of its deltas, joined with further folds; `version` -1: there are no others."""
@@ -294,8 +300,7 @@ def folded_rows(lake: Lake, table: str, version: int) -> Iterator[tuple[str, Row
     """A table's rows at a version of its deltas, live and deleted ones, with their stamps."""
     columns, ranges = _folded(lake, table, version)
     for rows in ranges:
-        for row in rows.to_pylist():
-            yield row[ROW_ID], _fold_of(row, columns)
+        yield from _folds(rows, table, columns)
 
 
 def rows_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
@@ -310,18 +315,64 @@ def columns_in(schema: pa.Schema) -> list[ColumnSchema]:
     return [ColumnSchema(name, kind) for name, kind in json.loads(schema.metadata[b"driftline.columns"])]
 
 
-def row_records(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[JsonObject]:
-    """The rows of such a file as records of a snapshot page."""
-    for row in rows.to_pylist():
-        if row[JOINED] is not None:
-            yield json.loads(row[JOINED])
-        else:
-            yield record_of(table, row[ROW_ID], _fold_of(row, columns))
+def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tuple[bytes, npt.NDArray[np.int32]]:
+    """The rows of such a file as lines of a snapshot page, and where each ends; `record_line` is their model."""
+    named = sorted(columns, key=lambda column: utf16_sort_key(column.name))
+    paths = [*(["columns", escape_name(column.name)] for column in named), ["live"], ["deleted"]]
+    stamps = one_array(rows[STAMPS])
+    ranks, texts = ranked_stamps([pc.struct_field(stamps, path) for path in paths])
+    # A DELETE covers what has its own stamp or a lesser one: of two equal stamps its own is the greater.
+    order = np.where(ranks < 0, NONE, ranks * 2)
+    order[-1] += ranks[-1] >= 0
+    order[:-1][order[:-1] < order[-1]] = NONE
+    order[:-2][:, order[-2] < 0] = NONE
+    # Each stamp of a row once, greatest first, and the places of the columns among them.
+    by_row = np.argsort(-order, axis=0, kind="stable")
+    ordered = np.take_along_axis(order, by_row, 0)
+    is_first = ordered >= 0
+    is_first[1:] &= ordered[1:] != ordered[:-1]
+    places = np.empty_like(order)
+    np.put_along_axis(places, by_row, np.where(ordered < 0, NONE, np.cumsum(is_first, axis=0) - 1), 0)
+    living, pieces = pa.array(places[-2] >= 0), [f'{{"table":{string_text(table)},"rowId":']
+    pieces += [string_texts(one_array(rows[ROW_ID])), pc.if_else(living, ',"columns":{', "")]
+    has_some = np.zeros(rows.num_rows, bool)
+    for column, place in zip(named, places, strict=False):
+        name, values = string_text(column.name), one_array(rows[escape_name(column.name)])
+        start = pc.if_else(pa.array(has_some), f",{name}:", f"{name}:")
+        member = pc.binary_join_element_wise(start, record_texts(values, column), "")
+        pieces.append(pc.if_else(pa.array(place >= 0), member, ""))
+        has_some |= place >= 0
+    pieces.append(pc.if_else(living, '},"stamps":[', ',"stamps":['))
+    for number in np.flatnonzero(is_first.any(axis=1)):
+        stamp = texts.take(pa.array(ordered[number] // 2, mask=~is_first[number]))
+        pieces.append(pc.fill_null(pc.binary_join_element_wise("," if number else "", stamp, ""), ""))
+    patterns, pattern = np.unique(places.astype(np.int16), axis=1, return_inverse=True)
+    ends = pa.array([_line_end(named, each.tolist()) for each in patterns.T], pa.string())
+    lines = pc.binary_join_element_wise(*pieces, ends.take(pa.array(pattern.ravel())), "")
+    if JOINED in rows.column_names:
+        lines = pc.coalesce(pc.binary_join_element_wise(one_array(rows[JOINED]), "\n", ""), lines)
+    return end_to_end(lines)
 
 
-def record_of(table: str, row_id: str, fold: RowMerge) -> JsonObject:
-    """A row as a line of a snapshot."""
-    return {"table": table, "rowId": row_id, **fold_to_plain(fold)}
+def _line_end(columns: Sequence[ColumnSchema], places: Sequence[int]) -> str:
+    """A line behind its stamps: which of them each column, the row's life and its greatest DELETE have."""
+    *by, live, deleted = places
+    used = {column.name: place for column, place in zip(columns, by, strict=True) if place >= 0}
+    plain = {} if live < 0 else {"by": used, "live": live}
+    text = json_line(plain if deleted < 0 else {**plain, "deleted": deleted}).decode()
+    return f"],{text[1:]}" if live >= 0 or deleted >= 0 else f"]{text[1:]}"
+
+
+def _folds(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, RowMerge]]:
+    """Rows with their stamps, ready to take more deltas."""
+    for line in row_lines(rows, table, columns)[0].splitlines():
+        plain = json.loads(line)
+        yield plain["rowId"], fold_from_plain(plain)
+
+
+def record_line(table: str, row_id: str, fold: RowMerge) -> str:
+    """A row as a line of a snapshot, without its end."""
+    return json_line({"table": table, "rowId": row_id, **fold_to_plain(fold)}).decode()[:-1]
 
 
 def watched_values(
@@ -383,31 +434,10 @@ def _joined(
         return plain
     touched = pc.is_in(plain[ROW_ID], value_set=pa.array(list(more), pa.string()))
     folds = dict(more)
-    for row in rows.filter(touched).to_pylist():
-        known = _fold_of(row, columns)
-        known.join(folds[row[ROW_ID]])
-        folds[row[ROW_ID]] = known
-    texts = {row_id: json.dumps(record_of(table, row_id, fold), ensure_ascii=False) for row_id, fold in folds.items()}
+    for row_id, known in _folds(rows.filter(touched), table, columns):
+        known.join(folds[row_id])
+        folds[row_id] = known
+    texts = {row_id: record_line(table, row_id, fold) for row_id, fold in folds.items()}
     given = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
     joined = _table(schema, given)
     return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(ROW_ID)
-
-
-def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowMerge:
-    stamps = row[STAMPS]
-    named = stamps.get("columns") or {}
-    held: dict[str, tuple[Stamp, Any]] = {}
-    for column in columns:
-        name = escape_name(column.name)
-        stamp = named.get(name)
-        if stamp is not None:
-            held[column.name] = (_stamp(stamp, False), KINDS[column.kind].read(row[name]))
-    return RowMerge(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
-
-
-def _optional(plain: Mapping[str, Any] | None, is_delete: bool) -> Stamp | None:
-    return None if plain is None else _stamp(plain, is_delete)
-
-
-def _stamp(plain: Mapping[str, Any], is_delete: bool) -> Stamp:
-    return plain["hlc"], utf16_sort_key(plain["client"]), f"{plain['mark'] + _SIGN:016x}", is_delete

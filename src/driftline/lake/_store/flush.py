@@ -261,11 +261,7 @@ def checked(deltas_table: StoredTable | None) -> dict[str, int]:
 
 def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
     """Whether a delta fits the table's files: every column known, every value of its type."""
-    for entry in delta.columns:
-        column = columns.get(entry.column)
-        if column is None or not column.accepts(entry.value):
-            return False
-    return True
+    return all(entry.column in columns and columns[entry.column].accepts(entry.value) for entry in delta.columns)
 
 
 def columns_by_name(deltas_table: StoredTable) -> dict[str, ColumnSchema]:
@@ -370,11 +366,8 @@ def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table
 
 def is_done(deltas_table: StoredTable | None, transactions: Mapping[str, int]) -> bool:
     """Whether there is a commit with one of these transactions."""
-    for application, version in transactions.items():
-        done = transaction_version(deltas_table, application)
-        if done is not None and done >= version:
-            return True
-    return False
+    done = ((transaction_version(deltas_table, application), version) for application, version in transactions.items())
+    return any(last is not None and last >= version for last, version in done)
 
 
 def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None:
@@ -481,13 +474,7 @@ def _is_again(name: str, position: int, identity: Identity, seen: dict[str, set[
 
 def without(deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
     """The deltas that are not known, each once."""
-    seen = set(known)
-    kept = []
-    for delta in deltas:
-        if identity_of(delta) not in seen:
-            seen.add(identity_of(delta))
-            kept.append(delta)
-    return kept
+    return list({identity_of(delta): delta for delta in deltas if identity_of(delta) not in known}.values())
 
 
 def _reaches_over(hlcs: Sequence[int], low: int | None, high: int | None) -> bool:

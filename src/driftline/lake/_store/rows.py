@@ -38,6 +38,7 @@ META_COLUMNS = tuple(_META_TYPES)
 _FORBIDDEN = re.compile(r"[ ,;{}()=%]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 _NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
+_ODD_NUMBERS = r"[0-9]e[+-]|0\.0000"  # may be in a text whose numbers Python spells in another way
 _EXACT = 1 << 53  # up to here every integer is a double, and Arrow prints it without an exponent, as JavaScript does
 _PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9  # within these bounds Arrow prints the shortest digits as JavaScript does
 
@@ -224,8 +225,8 @@ def string_texts(values: pa.Array) -> pa.Array:
     return pc.replace_with_mask(quoted, special, escaped)
 
 
-def number_texts(values: pa.Array) -> pa.Array:
-    """Doubles as JavaScript prints them; null stays null."""
+def number_texts(values: pa.Array, spell: Callable[[float], str] = number_text) -> pa.Array:
+    """Doubles as JavaScript prints them, or as `spell` does those beyond the usual sizes; null stays null."""
     numbers: npt.NDArray[np.float64] = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
     whole = (np.abs(numbers) <= _EXACT) & (numbers == np.trunc(numbers))
     size = np.abs(numbers)
@@ -237,7 +238,7 @@ def number_texts(values: pa.Array) -> pa.Array:
         integers = pc.cast(pa.array(numbers[whole].astype(np.int64)), pa.string())
         texts = pc.replace_with_mask(texts, pa.array(whole), integers)
     if not bool(plain.all()):
-        odd = pa.array([number_text(number) for number in numbers[~plain].tolist()], pa.string())
+        odd = pa.array([spell(number) for number in numbers[~plain].tolist()], pa.string())
         texts = pc.replace_with_mask(texts, pa.array(~plain), odd)
     return pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts
 
@@ -305,6 +306,30 @@ def json_texts(values: pa.Array, column: ColumnSchema) -> pa.Array:
     return pc.fill_null(KINDS[column.kind].json(values), "null")
 
 
+def record_texts(values: pa.Array, column: ColumnSchema) -> pa.Array:
+    """The JSON text of every value as lines of snapshots have it, where Python's `json` spells the numbers."""
+    if column.kind == "number":
+        return pc.fill_null(number_texts(values, lambda number: json.dumps(plain_number(number))), "null")
+    texts = json_texts(values, column)
+    odd = pc.match_substring_regex(texts, _ODD_NUMBERS) if column.kind == "json" else None
+    if odd is None or not pc.any(odd).as_py():
+        return texts
+    spelled = [json_line(json.loads(text)).decode()[:-1] for text in texts.filter(odd).to_pylist()]
+    return pc.replace_with_mask(texts, odd, pa.array(spelled, pa.string()))
+
+
+def json_line(value: Any) -> bytes:
+    """A line of JSON, compact."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def end_to_end(texts: pa.Array) -> tuple[bytes, npt.NDArray[np.int32]]:
+    """The bytes of computed texts, and where each of them ends."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[1 : len(texts) + 1]
+    return b"" if data is None or not len(ends) else data.slice(0, int(ends[-1])).to_pybytes(), ends
+
+
 def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     """One object per row; an absent column is left out, an explicit null is written."""
     if rows.num_rows == 0:
@@ -316,10 +341,7 @@ def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
             f",{string_text(column.name)}:", json_texts(one_array(rows[name]), column), ""
         )
         pieces.append(pc.if_else(is_set(rows, name), member, ""))
-    lines = pc.binary_join_element_wise(*pieces, "}\n", "")
-    # The data buffer of a string array is its texts end to end.
-    data = lines.buffers()[2]
-    return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
+    return end_to_end(pc.binary_join_element_wise(*pieces, "}\n", ""))[0]
 
 
 def csv_header(columns: Sequence[ColumnSchema]) -> bytes:

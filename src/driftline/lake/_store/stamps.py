@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from driftline.core import utf16_sorted
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake._store.rows import STAMP, escape_columns, value_fields
+from driftline.lake._store.rows import STAMP, escape_columns, string_texts, value_fields
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -124,6 +124,25 @@ class Stamps:
             pa.array(self.mark, mask=absent),
         ]
         return pa.StructArray.from_arrays(children, fields=list(STAMP), mask=pa.array(absent))
+
+
+def ranked_stamps(columns: Sequence[pa.Array]) -> tuple[Ints, pa.Array]:
+    """By column and row, the rank of a stamp among all of them (`NONE` where there is none); the JSON of each rank."""
+    clients = ClientRanks(pc.struct_field(column, "client") for column in columns)
+    read = [Stamps.read(column, clients) for column in columns]
+    hlc, client, mark = (np.concatenate([getattr(each, name) for each in read]) for name in Stamps.__slots__)
+    every = Stamps(hlc, client, mark)
+    ordered = every.take(order := every.order())
+    is_new = np.append(True, ordered.after(ordered.take(np.arange(len(order)) - 1))[1:])
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(is_new) - 1
+    known = ordered.take(np.flatnonzero(is_new))
+    marks = (known.mark.view(np.uint64) ^ np.uint64(_SIGN)).astype(">u8").tobytes().hex()
+    digits = pa.array([marks[at : at + _HEX_DIGITS] for at in range(0, len(marks), _HEX_DIGITS)], pa.string())
+    names = string_texts(clients.decode(known.client, known.hlc < 0))
+    hlcs = pc.cast(pa.array(known.hlc), pa.string())
+    texts = pc.binary_join_element_wise('["', hlcs, '",', names, ',"', digits, '"]', "")
+    return np.where(hlc < 0, NONE, ranks).reshape(len(columns), -1), texts
 
 
 def _filled(array: pa.Array, value: int) -> Ints:
