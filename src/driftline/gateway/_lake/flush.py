@@ -10,13 +10,13 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driftline.core import JsonObject
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError, GatewayError, InputError, LakeError
 from driftline.gateway._log.log import UNSEEDED, DeltaLog, Entry, Identity
-from driftline.gateway._sync.push import entry_of, stored_delta
+from driftline.gateway._sync.push import entry_of, exact_types, read_schemas, stored_delta
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
 
@@ -278,26 +278,24 @@ class Configuration:
 
     def exact_types(self, rules: SyncRules | None) -> dict[str, dict[str, str]]:
         """The types of columns with exact numbers, in the tables that a caller under these rules may see."""
-        shown = self.schemas if rules is None else self.schemas.keys() & rules.tables()
-        columns = {
-            table: {each.name: each.type for each in self.schemas[table].columns if each.is_exact} for table in shown
-        }
-        return {table: types for table, types in sorted(columns.items()) if types}
+        found = exact_types(self.schemas)
+        return found if rules is None else {table: found[table] for table in found if table in rules.tables()}
 
 
 def load_configuration(log: DeltaLog) -> Configuration:
     """The configuration in the documents of the log."""
     head = log.head()
-    schemas, is_strict = _schemas(log.document("schemas"))
+    schemas, is_strict = read_schemas(log.document("schemas"))
     rules, closed = log.document("rules"), log.document("closed")
     floors = json.loads(log.document("floors") or b"{}")
-    parsed, reason = None if rules is None else read_stored_rules(rules), None if closed is None else closed.decode()
+    parsed = None if rules is None else read_stored_rules(rules, exact_types(schemas))
+    reason = None if closed is None else closed.decode()
     return Configuration(head.config, schemas, is_strict, floors, parsed, head.rules, reason)
 
 
 def copy_facts(log: DeltaLog, store: FlushTarget) -> None:
     """Replace the copy of schemas and horizons by the lake's."""
-    _, is_strict = _schemas(log.document("schemas"))
+    _, is_strict = read_schemas(log.document("schemas"))
     facts = store.facts()
     schemas = {table: schema for table, (schema, _) in facts.items() if schema is not None}
     floors = {table: floor for table, (_, floor) in facts.items() if floor is not None}
@@ -307,7 +305,7 @@ def copy_facts(log: DeltaLog, store: FlushTarget) -> None:
 
 def note_registered(log: DeltaLog, schema: TableSchema) -> None:
     """Add an admin's schema to the copy, after the lake has it."""
-    schemas, _ = _schemas(log.document("schemas"))
+    schemas, _ = read_schemas(log.document("schemas"))
     _set(log, "schemas", _schemas_document({**schemas, schema.table: schema}, is_strict=True))
 
 
@@ -319,14 +317,6 @@ def close_gateway(log: DeltaLog, reason: str | None) -> None:
 def _set(log: DeltaLog, name: str, body: bytes | None) -> None:
     if log.document(name) != body:
         log.change_document(name, lambda _: body, "config")
-
-
-def _schemas(document: bytes | None) -> tuple[dict[str, TableSchema], bool]:
-    plain: Any = json.loads(document or b"{}")
-    if isinstance(plain, list):  # format of the first version: only admins could register any
-        plain = {"strict": bool(plain), "schemas": plain}
-    schemas = [TableSchema.from_wire(each) for each in plain.get("schemas", [])]
-    return {schema.table: schema for schema in schemas}, plain.get("strict", False)
 
 
 def _schemas_document(schemas: Mapping[str, TableSchema], is_strict: bool) -> bytes:

@@ -6,19 +6,21 @@ The body is decoded into records; the canonical text that the id hashes is also 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from driftline.deltas import (
-    MAX_ID_LENGTH,
     ColumnDelta,
     Op,
     RowDelta,
     TableSchema,
     abbreviate,
     check_column_names,
+    check_id,
     check_table_name,
     check_value,
     columns_text,
@@ -80,7 +82,7 @@ def parse_push(data: bytes) -> Push:
     if len(body.deltas) > MAX_DELTAS:
         message = f"a push holds at most {MAX_DELTAS} deltas, this one has {len(body.deltas)}"
         raise GatewayError(message, limit=MAX_DELTAS)
-    _check_length("clientId", body.clientId)
+    check_id("clientId", body.clientId)
     last_seen = None if body.lastSeenHlc is None else hlc_from_wire(body.lastSeenHlc, "lastSeenHlc")
     entries = []
     problems: list[Problem] = []
@@ -151,6 +153,23 @@ def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: boo
     refuse(problems, "SCHEMA_ERROR")
 
 
+def read_schemas(document: bytes | None) -> tuple[dict[str, TableSchema], bool]:
+    """The schemas in a document of the log, and whether every table must have one."""
+    plain: Any = json.loads(document or b"{}")
+    if isinstance(plain, list):  # format of the first version: only admins could register any
+        plain = {"strict": bool(plain), "schemas": plain}
+    schemas = [TableSchema.from_wire(each) for each in plain.get("schemas", [])]
+    return {schema.table: schema for schema in schemas}, plain.get("strict", False)
+
+
+def exact_types(schemas: Mapping[str, TableSchema]) -> dict[str, dict[str, str]]:
+    """By table, the types of columns with exact numbers; tables without any are left out."""
+    types = {
+        table: {each.name: each.type for each in schema.columns if each.is_exact} for table, schema in schemas.items()
+    }
+    return {table: found for table, found in sorted(types.items()) if found}
+
+
 def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> None:
     """Refuse deltas from before a lake's retention horizon, which could restore deleted rows."""
     if not floors:
@@ -163,8 +182,8 @@ def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> 
 def _entry(delta: WireDelta) -> Entry:
     table = check_table_name(delta.table)
     hlc = delta_hlc_from_wire(delta.hlc)
-    _check_length("rowId", delta.rowId)
-    _check_length("clientId", delta.clientId)
+    check_id("rowId", delta.rowId)
+    check_id("clientId", delta.clientId)
     if delta.columns and delta.op == "DELETE":
         raise DeltaError("a DELETE has no columns", field="columns")
     check_column_names(tuple([entry.column for entry in delta.columns]))
@@ -190,11 +209,6 @@ def _body(delta: WireDelta, hlc: int, columns: str) -> bytes:
         hlc,
         delta.deltaId.encode(),
     )
-
-
-def _check_length(field: str, text: str) -> None:
-    if not 1 <= len(text) <= MAX_ID_LENGTH:
-        raise DeltaError(f"{field} has {len(text)} characters: 1 to {MAX_ID_LENGTH} are allowed", field=field)
 
 
 def _schema_problem(delta: WireDelta, schema: TableSchema | None, is_strict: bool) -> tuple[str, str | None] | None:

@@ -8,17 +8,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.core import Json, JsonObject, canonical_json, sha256_hex, utf16_sort_key
-from driftline.deltas import RowDelta, RowKey, RowMerge, check_column_name, check_table_name
+from driftline.core import Json, JsonObject, canonical_json, exact_dumps, exact_number, sha256_hex, utf16_sort_key
+from driftline.deltas import (
+    RowDelta,
+    RowKey,
+    RowMerge,
+    Types,
+    as_double,
+    check_column_name,
+    check_table_name,
+    exact_value,
+)
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway._log.log import UNSEEDED, Claims, Entry, Head, Session, StoredRow, unavailable
-from driftline.gateway._sync.push import stored_delta
+from driftline.gateway._sync.push import exact_types, read_schemas, stored_delta
 from driftline.gateway._sync.row_index import IndexedRow, is_live, read_row, values_of, written_row
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
@@ -48,6 +58,10 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if isinstance(self.value, str) and self.value.startswith(kind):
                 return kind, self.value[len(kind) :]
         return None
+
+    def is_parameter(self) -> bool:
+        """Whether the caller chooses the value, so that it only narrows a view."""
+        return isinstance(self.value, str) and self.value.startswith(_PARAMETER)
 
 
 class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,12 +121,18 @@ class WriteEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found if isinstance(found, WriteCondition) else WriteCondition() if found == READ else None
 
 
-class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row is visible when one bucket contains it; without `writes`, a client may write what it may read."""
+class RulesDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON document of a set of rules."""
 
     version: int
     buckets: list[Bucket]
     writes: list[WriteEntry] | str = []
+
+
+class SyncRules(RulesDocument, frozen=True):
+    """A row is visible when one bucket contains it; without `writes`, a client may write what it may read."""
+
+    types: Mapping[str, Types] = {}  # by table, the columns whose numbers are exact: they are compared by value
 
     def tables(self) -> set[str]:
         """The tables that a bucket names."""
@@ -127,26 +147,32 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self, table: str, columns: Mapping[str, Any], claims: Mapping[str, Any], parameters: Mapping[str, str] = {}
     ) -> bool:
         """Whether a caller sees a living row with these columns."""
-        asker = Asker(claims, parameters)
+        asker, types = Asker(claims, parameters), self.types.get(table, {})
         return any(
-            table in bucket.tables and all(matches(item, columns, asker) for item in bucket.filters)
+            table in bucket.tables and all(matches(item, columns, asker, types) for item in bucket.filters)
             for bucket in self.buckets
         )
 
     def view_digest(self, claims: Mapping[str, Any], parameters: Mapping[str, str] = {}) -> str:
-        """Identifies a view by the claims and parameters that the rules use; the order of a list does not matter.
+        """Identifies a view by the claims, parameters and exact types that the rules use; lists have no order.
 
         A cursor has it: a caller that gains a team would never get that team's older rows with an old cursor.
         """
         asker = Asker(claims, parameters)
         references = (item.reference() for bucket in self.buckets for item in bucket.filters)
         found = {"".join(each): asker.value(*each) for each in references if each is not None}
-        lists = {name: sorted(map(canonical_json, value)) for name, value in found.items() if isinstance(value, list)}
-        used = {name: value for name, value in {**found, **lists}.items() if value is not ABSENT}
-        return sha256_hex(canonical_json(used))[:_DIGEST_LENGTH]
+        lists = {name: sorted(map(exact_dumps, value)) for name, value in found.items() if isinstance(value, list)}
+        kinds = {
+            f"type:{table}:{name}": types[name]
+            for table, types in self.types.items()
+            for name in types.keys() & self.columns_of(table)
+        }
+        used = {name: value for name, value in {**found, **lists, **kinds}.items() if value is not ABSENT}
+        return sha256_hex(exact_dumps(dict(sorted(used.items()))))[:_DIGEST_LENGTH]
 
 
 NO_RULES = SyncRules(VERSION, [])
+_decoder = msgspec.json.Decoder(RulesDocument, float_hook=exact_number)
 
 
 def parse_rules(data: bytes) -> SyncRules:
@@ -172,12 +198,13 @@ def parse_rules(data: bytes) -> SyncRules:
     return rules
 
 
-def read_stored_rules(data: bytes) -> SyncRules:
+def read_stored_rules(data: bytes, types: Mapping[str, Types] | None = None) -> SyncRules:
     """Rules that were accepted once: older versions of driftline were less strict, with the same semantics."""
     try:
-        return msgspec.json.decode(data, type=SyncRules)
+        found = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise GatewayError(f"the body is not a set of sync rules: {str(error)[:200]}") from error
+    return SyncRules(found.version, found.buckets, found.writes, types or {})
 
 
 @contextmanager
@@ -203,7 +230,7 @@ def _check_operation(operation: Operation, found: WriteCondition | str | bool) -
             raise DeltaError(f'before and after are "{READ}" or filters, not {side[:40]!r}')
     for item in found.filters():
         _check_filter(item)
-        if (reference := item.reference()) and reference[0] == _PARAMETER:
+        if item.is_parameter():
             raise DeltaError(f"{item.value}: a parameter is chosen by the caller and protects nothing")
     if found.ids is not None and (operation != "insert" or not found.ids.removeprefix(_CLAIM)):
         raise DeltaError("ids is a claim (jwt:name) that the row ids of an insert start with")
@@ -222,14 +249,18 @@ def _check_filter(item: Filter) -> None:
         raise DeltaError(f"{item.value} names nothing")
 
 
-def matches(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
+def matches(item: Filter, columns: Mapping[str, Any], asker: Asker, types: Types) -> bool:
     reference = item.reference()
     wanted = item.value if reference is None else asker.value(*reference)
-    return holds(item.op, columns.get(item.column, ABSENT), wanted)
+    found = columns.get(item.column, ABSENT)
+    if item.column in types:
+        with suppress(ValueError):  # null, absent, or of before the column had this type: compared as what it is
+            found = Decimal(exact_value(types[item.column], found))
+    return holds(item.op, found, wanted)
 
 
 def holds(op: str, found: Json, wanted: Json) -> bool:
-    """Whether a row's value passes a filter."""
+    """Whether a row's value passes a filter; a `Decimal` is the value of an exact column."""
     if found is ABSENT or wanted is ABSENT:
         return False
     if op in ("eq", "in"):
@@ -256,9 +287,9 @@ def _equal(found: Json, wanted: Json) -> bool:
     if _is_number(found):
         return _compared(found, wanted) == 0
     if isinstance(found, str):
-        text = canonical_json(wanted) if _is_number(wanted) and _double(wanted) is not None else wanted
+        text = canonical_json(as_double(wanted)) if _is_number(wanted) and _double(wanted) is not None else wanted
         return isinstance(text, str) and found == text
-    return isinstance(wanted, dict | list) and canonical_json(found) == canonical_json(wanted)
+    return isinstance(wanted, dict | list) and canonical_json(found) == canonical_json(as_double(wanted))
 
 
 def _order(found: Json, wanted: Json) -> int | None:
@@ -271,11 +302,20 @@ def _order(found: Json, wanted: Json) -> int | None:
     return None
 
 
-def _compared(found: float, wanted: Json) -> int | None:
+def _compared(found: float | Decimal, wanted: Json) -> int | None:
     """The order of a number and a filter's value: a number, or text that is a JSON number."""
     is_one = _is_number(wanted) or (isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted))
-    one, other = _double(found), _double(wanted) if is_one else None
+    read: Callable[[Json], Any] = _digits if isinstance(found, Decimal) else _double
+    one, other = read(found), read(wanted) if is_one else None
     return None if one is None or other is None else (one > other) - (one < other)
+
+
+def _digits(value: Json) -> Decimal | None:
+    try:
+        number = Decimal(repr(value) if isinstance(value, float) else value)
+    except ArithmeticError:  # an exponent beyond every number
+        return None
+    return number if number.is_finite() else None
 
 
 def _double(value: Json) -> float | None:
@@ -287,7 +327,7 @@ def _double(value: Json) -> float | None:
 
 
 def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 # Write rules, evaluated on the row before and after each delta of a push, inside the transaction of the append, on rows
@@ -317,7 +357,8 @@ class RowRules:
         """The rules for this append, None where there are none."""
         if self._parsed[0] != head.config:
             stored = session.document("rules")
-            rules = None if stored is None else read_stored_rules(stored)
+            types = exact_types(read_schemas(session.document("schemas"))[0])
+            rules = None if stored is None else read_stored_rules(stored, types)
             self._parsed = (head.config, rules, session.document(UNSEEDED) is None)
         _, rules, is_seeded = self._parsed
         if rules is None or not entries:
@@ -399,13 +440,12 @@ class Writer:
         self._asker = Asker(claims)
         self._is_open = rules.writes == OPEN
         self._entries: dict[str, list[WriteEntry]] = {}
-        self._buckets: dict[str, list[list[Filter]]] = {}
         self._columns: dict[str, set[str]] = {}
-        for bucket in rules.buckets:
-            kept = [item for item in bucket.filters if (item.reference() or ("",))[0] != _PARAMETER]
-            for table in bucket.tables:
-                self._buckets.setdefault(table, []).append(kept)
-                self._columns.setdefault(table, set()).update(item.column for item in kept)
+        buckets = [
+            msgspec.structs.replace(each, filters=[item for item in each.filters if not item.is_parameter()])
+            for each in rules.buckets
+        ]
+        self._rules = msgspec.structs.replace(rules, buckets=buckets)
         for entry in rules.writes if not isinstance(rules.writes, str) else ():
             conditions = [entry.condition(operation) for operation in OPERATIONS]
             names = {item.column for each in conditions if each is not None for item in each.filters()}
@@ -453,10 +493,12 @@ class Writer:
     def _passes(self, table: str, wanted: list[Filter] | str, values: JsonObject) -> bool:
         if wanted == READ:
             return self._reads(table, values)
-        return all(matches(item, values, self._asker) for item in wanted if not isinstance(item, str))
+        types = self._rules.types.get(table, {})
+        return all(matches(item, values, self._asker, types) for item in wanted if not isinstance(item, str))
 
     def _reads(self, table: str, values: JsonObject) -> bool:
-        return any(all(matches(item, values, self._asker) for item in each) for each in self._buckets.get(table, ()))
+        return self._rules.sees(table, values, self._asker.claims)
 
     def _values(self, table: str, fold: RowMerge, *, covered: bool = False) -> JsonObject:
-        return values_of(fold, self._columns.get(table, ()), covered=covered)
+        names = {*self._rules.columns_of(table), *self._columns.get(table, ())}
+        return values_of(fold, names, covered=covered)
