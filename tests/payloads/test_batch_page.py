@@ -182,3 +182,29 @@ def test_order_endpoints_and_reports_in_a_real_browser(batch_folder: Path, tmp_p
     assert [place for hidden, place in rows if not hidden] == ["/b $.at", "/b $.n", "/b $.s"]
     assert [place for _, place in rows] == sorted(place for _, place in rows)
     assert len(re.findall(r'<details class="report" id="report-\d+" open="">', shown)) == 1
+
+
+def test_two_clicks_from_an_endpoint_to_a_pair(tmp_path: Path) -> None:
+    lines = [
+        {
+            "id": f"{endpoint}{number}",
+            "endpoint": endpoint,
+            "old": {"n": number, "m": 1},
+            "new": {"n": 9, "m": number % 3},
+        }
+        for endpoint in ("/a", "/b")
+        for number in range(6)
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(driftline, ["payloads", "batch", str(tmp_path / "pairs.jsonl"), "-o", str(tmp_path / "out")]) == 1
+    text = (tmp_path / "out" / "report.html").read_text()
+    body = text[text.index('<tbody id="listed">') :]
+    counts = [int(count) for count in re.findall(r'<td class="number">([0-9]+)</td>', body[: body.index("</tbody>")])]
+    assert counts == sorted(counts, reverse=True) == [6, 6, 4, 4]
+    # The button of an endpoint leaves its places; the first pair of each has its button beside it, not folded away.
+    assert 'data-column="/b"' in text
+    for row in body[: body.index("</tbody>")].split("<tr ")[1:]:
+        first = re.search(r'data-report="([0-9]+)"', row[: row.index("<details>")])
+        assert first is not None
+        assert f'id="report-{first[1]}"' in text
+        assert "x-migration-" in row[row.index("<details>") :]

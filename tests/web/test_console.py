@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import random
+import re
 import sys
 import threading
 from pathlib import Path
@@ -20,7 +22,7 @@ from driftline.web._console.folder import Folder
 from driftline.web._console.payloads import Studies, Study
 from driftline.web._console.results import Job, Jobs
 from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
-from support.console_folder import compact_json, write_events
+from support.console_folder import compact_json, write_events, write_pairs
 from support.console_server import Server
 
 # --- hostile data ----------------------------------------------------------------------------------------------------
@@ -251,3 +253,60 @@ def test_suggestions_are_made_from_the_pairs_that_their_rules_are_for(tmp_path: 
         ("/a", "a.yaml", "$.x"),
         (None, "rest.yaml", "$.y"),
     }
+
+
+def after_job(server: Server, answer: tuple[int, str, dict[str, str]]) -> str:
+    """The address that work under way leads to."""
+    status, text, headers = answer
+    assert status == 303, text
+    address = headers["location"]
+    while address.startswith("/jobs/"):
+        threading.Event().wait(0.05)
+        _, text, headers = server.ask("GET", address)
+        assert "error[" not in text, text
+        address = headers.get("location", address)
+    return address
+
+
+def links(text: str, start: str) -> list[str]:
+    return [html.unescape(found) for found in re.findall(f'href="({re.escape(start)}[^"]*)"', text)]
+
+
+def test_two_clicks_from_an_endpoint_to_a_pair_and_a_rule_from_its_place(server: Server) -> None:
+    write_pairs(server.folder / "pairs.jsonl")
+    address = after_job(server, server.post("/payloads/compare", pairs="pairs.jsonl", rules="rules.yaml", root=""))
+    start = server.ask("GET", address)[1]
+    counts = [int(count) for count in re.findall(r'<td class="count">([0-9]+)</td>', start)]
+    assert counts == sorted(counts, reverse=True) == [40, 10]
+    endpoint = next(link for link in links(start, "/payloads/batch?") if "endpoint=%2Forders" in link)
+    listed = server.ask("GET", endpoint)[1]  # the first click
+    pair = links(listed, "/payloads/pair?")[0]
+    status, text, _ = server.ask("GET", pair)  # the second click
+    assert status == 200
+    assert "$.status" in text
+    assert "OPEN" in text
+    # A rule for the total, looked at, then written.
+    accept = next(link for link in links(listed, "/payloads/accept?") if "total" in link)
+    shown = server.ask("GET", accept)[1]
+    assert "x-migration-strategy: ignore" in html.unescape(shown)
+    assert not (server.folder / "rules.yaml").exists()
+    fields = {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', shown)}
+    refused = server.ask("POST", "/payloads/accept", urlencode({**fields, "form_token": "wrong"}))
+    assert refused[0] == 403
+    assert not (server.folder / "rules.yaml").exists()
+    again = server.ask("GET", after_job(server, server.ask("POST", "/payloads/accept", urlencode(fields))))[1]
+    assert "x-migration-strategy: ignore" in (server.folder / "rules.yaml").read_text()
+    assert re.findall(r'<td class="count">([0-9]+)</td>', again) == ["40"]
+
+
+def test_a_pair_that_is_not_there_is_said(server: Server) -> None:
+    write_pairs(server.folder / "pairs.jsonl")
+    address = after_job(server, server.post("/payloads/compare", pairs="pairs.jsonl", rules="", root=""))
+    path = address.partition("path=")[2]
+    for identity in ('"nobody"', "{", "", "99"):
+        status, text, _ = server.ask("GET", f"/payloads/pair?{urlencode({'path': path, 'id': identity})}")
+        assert status == 404
+        assert "has no pair with the id" in text
+    status, text, _ = server.ask("GET", f"/payloads/pair?{urlencode({'path': path, 'id': '40'})}")
+    assert status == 200
+    assert "error[VALIDATION_ERROR]" in text

@@ -151,6 +151,12 @@ def test_from_pairs_to_an_accepted_rule(page: Any, server: Server) -> None:
     page.click(".rates a")
     page.wait_for_url("**endpoint=**")
     look_at(page, "payloads")
+    page.click(".example a >> nth=0")  # the second click
+    page.wait_for_url("**/payloads/pair**")
+    assert "$.status" in page.inner_text("tbody tr:first-child")
+    look_at(page, "payload-pair")
+    page.go_back()
+    page.wait_for_selector("text=Accept as a rule…")
     page.click("text=Failed pairs")
     page.wait_for_selector("text=not valid JSON")
     page.click("text=Suggested rules")

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
         parse_conditions as parse_conditions,
     )
     from driftline.payloads._batch.view import (
+        Remedy as Remedy,
         annotation_lines as annotation_lines,
+        find_reports as find_reports,
         junit_xml as junit_xml,
+        remedy_of as remedy_of,
         write_for_ci as write_for_ci,
     )
     from driftline.payloads._captures import (

@@ -54,6 +54,11 @@ class Remedy(NamedTuple):
     place: Place
     rule: dict[str, Any]  # extensions without their prefix
 
+    @property
+    def hides(self) -> str:
+        """What the rule lets pass, as text."""
+        return hidden_by(self.rule)
+
 
 def remedy_of(row: JsonRow) -> Remedy | None:
     """The tightest rule that would accept the examples of a row of the aggregate, else one that ignores the place.
@@ -166,7 +171,7 @@ def _group(row: JsonRow, numbers: Mapping[str, int]) -> dict[str, Any]:
         "kind": _KINDS[row["severity"]],
         "place": row,
         "flag": f"--ignore {shlex.quote(row['path'])}",  # leaves the place out
-        "remedy": remedy and {"hides": hidden_by(remedy.rule), "yaml": rule_yaml(*remedy)},
+        "remedy": remedy and {"hides": remedy.hides, "yaml": rule_yaml(*remedy)},
         "endpoints": [row["endpoint"] or "–"],
         "share": f"{row['rate']:.2%}",
         "first": _shown(row["first_id"]),

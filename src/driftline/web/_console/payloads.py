@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -67,13 +67,11 @@ class Batch:
     suggestions: list[dict[str, Any]]
     failures: list[dict[str, Any]]
 
-
-@dataclass(frozen=True)
-class AcceptedRule:
-    """A rule at its place, as `apply_rules` takes it."""
-
-    place: tuple[str | None, ...]
-    rule: dict[str, Any]
+    def chosen(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Rules by their names: suggestions, and those that would accept the differences of a place."""
+        wanted = set(names)
+        found = [one for one in self.suggestions if one["plain_rule"] and _name(one) in wanted]
+        return found + [one for row in self.places if (one := row["remedy"]) and _name(one) in wanted]
 
 
 @dataclass(frozen=True)
@@ -111,6 +109,19 @@ class Studies:
         write_atomically(folder / _SUGGESTIONS, to_json_bytes(found))
         keep(folder, replace(study, when=time_now(), seconds=round(time.monotonic() - began, 3)), _RECORD)
         return f"/payloads/batch?path={name}"
+
+    def _remedy(self, row: Mapping[str, Any], study: Study | None) -> dict[str, Any] | None:
+        """The rule that would accept the differences of a place, in the form of a suggestion."""
+        from driftline.payloads import remedy_of
+
+        found = remedy_of(row) if study is not None else None
+        if found is None or study is None:
+            return None
+        files = dict(study.rules)
+        plain = {"endpoint": row["endpoint"], "path": row["path"], "place": list(found.place), "hides": found.hides}
+        name = f"{row['path']}:{row['type']}:{'+'.join(found.rule)}"
+        file = files.get(row["endpoint"]) or files.get(None, "")
+        return {**plain, "id": name, "plain_rule": found.rule, "file": file}
 
     def _batch_job(self, study: Study) -> BatchJob:
         from driftline.payloads import BatchJob, open_source
@@ -164,28 +175,29 @@ class Studies:
         return found
 
     def open(self, name: str) -> Batch:
+        from driftline.payloads import BatchView
+
         folder = self.folder.path_of(name)
         summary, places = _json(folder / "summary.json"), _json(folder / "aggregate.json")
         if not isinstance(summary, dict) or not isinstance(places, list):
             raise InputError(f"{name} holds no batch of payloads", code="bad_batch")
         coverage, suggestions = (_json(folder / file) or [] for file in ("coverage.json", _SUGGESTIONS))
         study = read_record(folder / _RECORD, Study)
-        return Batch(name, study, summary, places, coverage, suggestions, _failures(folder / "reports.jsonl"))
+        shown = [{**row, "remedy": self._remedy(row, study)} for row in BatchView(summary, places).places]
+        return Batch(name, study, summary, shown, coverage, suggestions, _failures(folder / "reports.jsonl"))
 
     def changes(self, batch: Batch, ids: Iterable[str], new_file: str) -> list[Change]:
         """What accepting suggestions would write, file by file; `new_file` takes rules that have no file yet."""
-        from driftline.payloads import apply_rules
+        from driftline.payloads import Remedy, apply_rules
 
-        wanted = set(ids)
-        chosen = [one for one in batch.suggestions if one["plain_rule"] and _name(one) in wanted]
         by_file: dict[str, list[dict[str, Any]]] = {}
-        for one in chosen:
+        for one in batch.chosen(ids):
             by_file.setdefault(one["file"] or new_file, []).append(one)
         root = batch.study.root if batch.study else None
         changes = []
         for file, found in by_file.items():
             text = self._text(file)
-            rules = [AcceptedRule(tuple(one["place"]), one["plain_rule"]) for one in found]
+            rules = [Remedy(tuple(one["place"]), one["plain_rule"]) for one in found]
             changes.append(Change(file, apply_rules(text, rules, root if text else None), _digest(text), found))
         return changes
 
@@ -275,7 +287,7 @@ def _batch(console: Console, request: Request) -> Response:
     query["show"] = query["show"] if query["show"] in _VIEWS else "places"
     view = View("/payloads/batch", query | {"q": given.get("q", "").strip()[:200]}, given.get("page", ""))
     lists = {
-        "places": sorted(batch.places, key=lambda row: (row["severity"] != "ERROR", -row["pairs"])),
+        "places": batch.places,
         "failed": batch.failures,
         "rules": batch.suggestions,
         "unused": [row for row in batch.coverage if not row.get("used")],
@@ -296,6 +308,20 @@ def _is_here(view: View, row: dict[str, Any]) -> bool:
     return not view.endpoint or is_for_all or endpoint == view.endpoint
 
 
+@pages("/payloads/pair")
+def _pair(console: Console, request: Request) -> Response:
+    """What differs in one pair; its id is given as JSON."""
+    from driftline.payloads import find_reports
+
+    given = request.query_params
+    batch, identity = console.studies.open(given.get("path", "")), given.get("id", "")
+    try:
+        (found,) = find_reports(console.folder.path_of(batch.name), [json.loads(identity)]).values()
+    except ValueError:
+        raise InputError(f"{batch.name} has no pair with the id {identity}", code="not_found") from None
+    return page(request, "pair.html", batch=batch, pair=found)
+
+
 @pages("/payloads/again", "POST")
 def _again(console: Console, request: Request, form: Form) -> Response:
     study = console.studies.open(form.get("path", "")).study or _requested_study(form)
@@ -307,8 +333,7 @@ def _look(console: Console, request: Request) -> Response:
     """What accepting the chosen suggestions would change, before anything is written."""
     query = request.query_params
     batch = console.studies.open(query.get("path", ""))
-    wanted = query.getlist("rule")
-    known = [name for name in map(_name, batch.suggestions) if name in wanted]
+    known = [_name(one) for one in batch.chosen(query.getlist("rule"))]
     file = query.get("file", "") or "rules.yaml"
     changes = console.studies.changes(batch, known, file)
     return page(request, "accept.html", batch=batch, changes=changes, wanted=known, file=file)
