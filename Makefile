@@ -25,7 +25,7 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@for script in cli_reference packages equality options; do $(BIN)/python scripts/write_$$script.py --check || exit 1; done
+	@for script in cli_reference packages equality options errors; do $(BIN)/python scripts/write_$$script.py --check || exit 1; done
 
 gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in one table
 	@$(BIN)/python scripts/gate.py
@@ -89,8 +89,8 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-references: $(READY) ## write what docs have from the code: commands, options, packages, equality, licences
-	@for script in cli_reference packages equality options licences; do $(BIN)/python scripts/write_$$script.py || exit 1; done
+references: $(READY) ## write what docs have from the code: commands, options, error codes, packages, equality, licences
+	@for script in cli_reference packages equality options errors licences; do $(BIN)/python scripts/write_$$script.py || exit 1; done
 
 docs: references $(DOCS_READY) ## build the documentation site into out/site
 	@$(BIN)/python scripts/build_site.py

@@ -43,6 +43,12 @@ def plain(text: str) -> str:
     return text.replace("|", "&#124;")
 
 
+def prose(text: str) -> str:
+    """Plain text on one line, its code apart."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if at % 2 else plain(part) for at, part in enumerate(parts))
+
+
 def code(text: str) -> str:
     """Code that may contain bars, also in a cell of a table."""
     if "|" not in text:

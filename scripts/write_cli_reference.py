@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from generated import DOCS, ROOT, code, plain, table, write_or_check
+from generated import DOCS, ROOT, code, plain, prose, table, write_or_check
 
 from driftline.cli._group import COMMANDS, GroupedCommand, examples
 from driftline.cli.main import driftline
@@ -61,7 +61,7 @@ def sections(command: click.Command, name: str, above: click.Context, level: int
         yield f"\n{'#' * level} {context.command_path}\n"
     about = re.split(r"\n\s*\n", inspect.cleandoc(command.help or "").partition("\f")[0])
     usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
-    parts = [*(prose(part) for part in about if part), f"```text\n{usage}\n```\n"]
+    parts = [*(f"{prose(part)}\n" for part in about if part), f"```text\n{usage}\n```\n"]
     yield "\n" + "\n".join([*parts, *options_of(command, context), *epilog(context.command_path)])
     if isinstance(command, click.Group):
         for inner_name in command.list_commands(context):
@@ -89,15 +89,9 @@ def epilog(path: str) -> Iterator[str]:
     for part in re.split(r"\n\n(?! )", text) if text else ():
         first, _, rest = part.partition("\n")
         if first.endswith(":") and rest.startswith("  "):
-            yield f"{prose(first)}\n```text\n{inspect.cleandoc(rest)}\n```\n"
+            yield f"{prose(first)}\n\n```text\n{inspect.cleandoc(rest)}\n```\n"
         else:
-            yield prose(part)
-
-
-def prose(text: str) -> str:
-    """A paragraph on one line, its code apart."""
-    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(part if at % 2 else plain(part) for at, part in enumerate(parts)) + "\n"
+            yield f"{prose(part)}\n"
 
 
 if __name__ == "__main__":

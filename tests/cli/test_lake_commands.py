@@ -97,7 +97,7 @@ def test_errors_are_one_line(workplace: Path, capfd: pytest.CaptureFixture[str],
     capfd.readouterr()
     assert lake(*words) == 2
     told = capfd.readouterr()
-    assert told.err.startswith(f"error[{code}]: ")
+    assert told.err.startswith(f"error[{code.lower()}]: ")
     assert len(told.err.splitlines()) == 1
     assert told.out == ""
 

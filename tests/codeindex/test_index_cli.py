@@ -91,7 +91,7 @@ def test_errors_are_json_on_stdout_and_a_line_on_stderr(call: Any, words: tuple[
     exit_code, out, err = call(*words, "--json")
     answer = json.loads(out)
     assert (exit_code, answer["ok"], answer["code"]) == (2, False, code)
-    assert err == f"error[{code}]: {answer['message']}\n"
+    assert err == f"error[{code.lower()}]: {answer['message']}\n"
     assert call(*words)[1] == ""
 
 

@@ -135,7 +135,7 @@ def refused(cache: Path, ref: str) -> str:
         where(cache, ref)
     assert str(cache.parent) not in caught.value.message
     assert str(cache.parent) not in json.dumps(caught.value.to_dict())
-    return str(caught.value.code)
+    return str(caught.value.code.wire)
 
 
 def test_missing_things(cache: Path) -> None:

@@ -179,7 +179,7 @@ def test_every_format_with_many_roots(tmp_path: Path, capfd: Any) -> None:
     assert run(cli, [*words, "--cache-root", str(tmp_path / "none"), "--format", "jsonl"]) == 2
     captured = capfd.readouterr()
     assert len(captured.out.splitlines()) == 8
-    assert "none: error[NOT_FOUND]" in captured.err
+    assert "none: error[not_found]" in captured.err
 
 
 def test_an_output_file_is_whole_and_its_ending_chooses_the_format(tmp_path: Path, capfd: Any) -> None:

@@ -87,7 +87,9 @@ def test_every_walk_is_traced_but_for_spark() -> None:
     assert titles - set(WALKS) == {"`driftline diff --engine spark`"}
 
 
-@pytest.mark.parametrize("script", ["write_packages", "write_equality", "write_cli_reference", "write_options"])
+@pytest.mark.parametrize(
+    "script", ["write_packages", "write_equality", "write_cli_reference", "write_options", "write_errors"]
+)
 def test_tables_of_the_docs_are_made_from_the_code(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / f"scripts/{script}.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -87,7 +87,7 @@ def provider(*found: dict[str, Any]) -> Iterator[Provider]:
 def refused(auth: Authenticator, header: str) -> str:
     with pytest.raises(GatewayError) as error:
         auth.caller(header)
-    return str(error.value.code)
+    return str(error.value.code.wire)
 
 
 def with_secret(**policy: Any) -> Authenticator:

@@ -170,7 +170,7 @@ def test_a_delta_that_shares_its_id_with_another_operation_is_refused_by_name(
     both = lines_of(tmp_path / "both.jsonl", [delta("UPDATE", "r", 1, title="a"), *twins])
     assert run(driftline, [*command, str(both)]) == 2
     words = capfd.readouterr().err
-    assert words.startswith("error[VALIDATION_ERROR]")
+    assert words.startswith("error[validation_error]")
     assert words.endswith(f"({twins[0].delta_id[:16]}…): its id is known with another op\n")
     assert held(lake) == []
     assert run(driftline, [*command, str(lines_of(tmp_path / "first.jsonl", twins[:1]))]) == 0

@@ -85,7 +85,7 @@ def test_root_option(folder, capfdbinary):
     assert call(capfdbinary, "a.json", "b.json", "--schema", "api.yaml", "--root", "#/components/schemas/A")[0] == 1
     code, _, err = call(capfdbinary, "a.json", "b.json", "--schema", "api.yaml")
     assert code == 2
-    assert b"error[SCHEMA_PARSE_ERROR]" in err
+    assert b"error[schema_parse_error]" in err
     assert b"A, B" in err
 
 
@@ -103,7 +103,7 @@ def test_errors_are_one_line_and_two(folder, capfdbinary, arguments, code):
     (folder / "broken.json").write_text('{"a": ')
     returned, out, err = call(capfdbinary, *arguments)
     assert (returned, out) == (2, b"")
-    assert err.decode().startswith(f"error[{code}]: ")
+    assert err.decode().startswith(f"error[{code.lower()}]: ")
     assert err.count(b"\n") == 1
 
 
@@ -124,7 +124,7 @@ def test_processing_errors_carry_the_partial_result(folder, capfdbinary):
         ],
     )
     error = json.loads(capfdbinary.readouterr().err)["error"]
-    assert (code, error["code"], error["partial_result"]["is_match"]) == (2, "MAX_DEPTH_EXCEEDED", None)
+    assert (code, error["code"], error["partial_result"]["is_match"]) == (2, "max_depth_exceeded", None)
 
 
 def test_lint_finds_typos_and_rules_without_effect(folder, capfdbinary):
@@ -164,7 +164,7 @@ def test_what_was_found_before_the_end_is_written(deep, capfdbinary):
     answer = json.loads(out)
     assert (code, answer["success"], answer["error"]["code"]) == (2, False, "MAX_DEPTH_EXCEEDED")
     assert [entry["path"] for entry in answer["partial_result"]["diffs"]] == ["$.total"]
-    assert err.startswith(b"error[MAX_DEPTH_EXCEEDED]: ")
+    assert err.startswith(b"error[max_depth_exceeded]: ")
 
 
 def test_what_was_found_goes_to_the_output_file_and_into_all_formats(deep, folder, capfdbinary):

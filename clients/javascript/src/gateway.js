@@ -2,13 +2,22 @@
 
 const RETRIED = [429, 503];
 const SILENCE_MS = 45000; // a feed's heart beats every 15 seconds
+// The codes of the protocol are in capitals; a server may also spell them in lower case, as all other codes are.
+const PROTOCOL = ["AUTH_ERROR", "BACKPRESSURE_ERROR", "CLOCK_DRIFT", "FORBIDDEN", "INTERNAL_ERROR", "METHOD_NOT_ALLOWED",
+  "MUST_REFETCH", "NOT_FOUND", "OVERLOADED", "PAYLOAD_TOO_LARGE", "RATE_LIMITED", "REQUEST_TIMEOUT", "SCHEMA_ERROR",
+  "TOO_OLD", "UNSUPPORTED_MEDIA_TYPE", "VALIDATION_ERROR"];
 
 /** What the gateway refused, or that it could not be reached (`unreachable`). */
 export class GatewayError extends Error {
   constructor(message, code, more = {}) {
     super(message);
-    Object.assign(this, { code, ...more });
+    Object.assign(this, more, { code: spelled(code) });
   }
+}
+
+function spelled(code) {
+  const capitals = String(code).toUpperCase();
+  return PROTOCOL.includes(capitals) ? capitals : code;
 }
 
 /** Talks to one gateway as one client; a token that has to be renewed is given as a function. */

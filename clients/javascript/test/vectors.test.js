@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { Clock, RowFold, canonicalJson, deltaId, extract, merge } from "../src/index.js";
+import { Clock, GatewayError, RowFold, canonicalJson, deltaId, extract, merge } from "../src/index.js";
 import { splitHlc } from "../src/clock.js";
 
 const read = (name) => JSON.parse(readFileSync(new URL(`../../../tests/vectors/${name}`, import.meta.url), "utf8"));
@@ -18,6 +18,12 @@ for (const { name, input, canonical, deltaId: expected } of read("delta-id.json"
     assert.equal(deltaId(delta), expected);
   });
 }
+
+test("a code of the protocol is understood in both spellings", () => {
+  assert.equal(new GatewayError("anew", "must_refetch").code, "MUST_REFETCH");
+  assert.equal(new GatewayError("anew", "MUST_REFETCH", { code: "must_refetch", reason: "x" }).code, "MUST_REFETCH");
+  assert.equal(new GatewayError("no answer", "unreachable").code, "unreachable");
+});
 
 test("the clock counts up while the wall stands still", () => {
   const { input, expected } = cases.H1;

@@ -101,7 +101,7 @@ def answers(command: Callable[..., int]) -> Callable[..., int]:
                 return command(format_name=wanted, compact=compact, **options)
         except DriftlineError as error:
             if wanted == "json":
-                print_json({"ok": False, "code": error.code, "message": error.message}, compact)
+                print_json({"ok": False, "code": error.code.wire, "message": error.message}, compact)
             raise
 
     return run
@@ -213,14 +213,14 @@ def _markdown(outcome: dict[str, Any]) -> str:
 
     head = f"# {outcome['repository']}\n\n"
     if not outcome["ok"]:
-        return f"{head}error[{outcome['code']}]: {outcome['message']}\n"
+        return f"{head}error[{outcome['code'].lower()}]: {outcome['message']}\n"
     result = IndexDiff(outcome["diffId"], outcome["inputs"], outcome["summary"], outcome["events"])
     return f"{head}{diff_markdown(result)}\n"
 
 
 def _outcome_line(outcome: dict[str, Any]) -> str:
     if not outcome["ok"]:
-        return f"{outcome['repository']}: error[{outcome['code']}]: {outcome['message']}"
+        return f"{outcome['repository']}: error[{outcome['code'].lower()}]: {outcome['message']}"
     total = outcome["summary"]["totalEvents"]
     return f"{outcome['repository']}: {outcome['diffId']}, {total} {'event' if total == 1 else 'events'}"
 

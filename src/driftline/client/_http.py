@@ -259,7 +259,7 @@ def _refusal(status: int, answer: bytes) -> GatewayError:
     try:
         body = json.loads(answer)
         told = {name: value for name, value in body.items() if name not in ("error", "code", "requestId", "status")}
-        return GatewayError(body["error"], code=body["code"], status=status, request_id=body["requestId"], **told)
+        return GatewayError(body["error"], code=str(body["code"]), status=status, request_id=body["requestId"], **told)
     except (ValueError, KeyError, TypeError):
         return GatewayError(f"the gateway answered {status}", code="unexpected_answer", status=status)
 

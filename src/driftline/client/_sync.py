@@ -100,7 +100,7 @@ def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
                 size = len(waiting) // 2  # no single write is named: bisect
                 continue
             for number in named or [waiting[0][0]]:
-                report.changes.append(store.reject(number, error.code, error.message))
+                report.changes.append(store.reject(number, error.code.wire, error.message))
                 report.rejected += 1
         else:
             hidden = set(answer.get("hidden", ()))  # what the rules do not show to this client after it was written

@@ -121,9 +121,9 @@ def error_response(scope: Scope, error: DriftlineError) -> Response:
     if told is not error:
         fields = {"requestId": scope.get("request_id", ""), "code": error.code, "error": error.message}
         _logger.error("failed", extra={"fields": fields})
-    body = error_body(told.code, told.message, scope.get("request_id", ""), **error_members(told))
+    body = error_body(told.code.wire, told.message, scope.get("request_id", ""), **error_members(told))
     kind = _LingeringResponse if told.code == "PAYLOAD_TOO_LARGE" else Response
-    return kind(body, STATUS_OF_CODE[told.code], error_headers(told), media_type=_JSON)
+    return kind(body, STATUS_OF_CODE[told.code.wire], error_headers(told), media_type=_JSON)
 
 
 class _LingeringResponse(Response):
@@ -145,7 +145,7 @@ class _LingeringResponse(Response):
 def error_members(error: DriftlineError) -> dict[str, Any]:
     """The members that a program reads, by the error's code."""
     known = {**error.context, "retryAfter": error.context.get("retry_after")}
-    return {name: known[name] for name in _MEMBERS.get(error.code, ()) if known.get(name) is not None}
+    return {name: known[name] for name in _MEMBERS.get(error.code.wire, ()) if known.get(name) is not None}
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -185,7 +185,7 @@ def public_error(error: DriftlineError) -> DriftlineError:
     A storage error can be retried; a code that is not part of the protocol is an internal error. The texts of both may
     contain paths, so the client gets a general message and the log the complete one.
     """
-    if error.code in STATUS_OF_CODE:
+    if error.code.wire in STATUS_OF_CODE:
         return error
     if isinstance(error, StorageError):
         message = "the store cannot be used just now"

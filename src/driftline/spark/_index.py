@@ -273,7 +273,7 @@ def _mapped(frame: DataFrame, rows: Callable[[Batches], Rows], schema: str) -> D
         try:
             yield from _as_batches(rows(batches), schema)
         except DriftlineError as error:
-            content = json.dumps({"code": error.code, "message": error.message})
+            content = json.dumps({"code": error.code.wire, "message": error.message})
             raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
 
     return frame.mapInArrow(run, frame_schema(schema))

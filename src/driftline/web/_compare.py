@@ -324,9 +324,9 @@ class CompareService:
 async def _refuse(scope: Scope, send: Send, error: DriftlineError) -> None:
     """The error response of the comparison (payloads §6), with the members that every error of the server has."""
     told = error if isinstance(error, PayloadError) else public_error(error)
-    status = 422 if told.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(told.code, 422)
+    status = 422 if told.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(told.code.wire, 422)
     headers = {**error_headers(told), **({"Allow": told.allow} if "allow" in told.context else {})}
-    body = {**error_response(_payload_error(told)), "code": told.code, "requestId": scope["request_id"]}
+    body = {**error_response(_payload_error(told)), "code": told.code.wire, "requestId": scope["request_id"]}
     shown = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send_bytes(send, status, to_json_bytes(body), JSON_TYPE, shown)
 

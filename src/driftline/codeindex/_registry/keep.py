@@ -322,7 +322,7 @@ def run_job(job: IndexDiffJob, *, with_events: bool = False) -> JsonObject:
         kept = job.run()
         events = {"inputs": kept.result.inputs, "events": list(kept.result.events)} if with_events else {}
     except DriftlineError as error:
-        return {"ok": False, "repository": job.repository, "code": error.code, "message": error.message}
+        return {"ok": False, "repository": job.repository, "code": error.code.wire, "message": error.message}
     except OSError as error:
         # Its own message names an absolute path.
         reason = error.strerror or type(error).__name__

@@ -181,7 +181,7 @@ class Feeds:
             except DriftlineError as error:
                 public = public_error(error)
                 name = b"refetch" if public.code == "MUST_REFETCH" else b"error"
-                body = error_body(public.code, public.message, **error_members(public))
+                body = error_body(public.code.wire, public.message, **error_members(public))
                 yield b"event: %b\ndata: %b\n\n" % (name, body)
                 return
 

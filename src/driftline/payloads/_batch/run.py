@@ -341,7 +341,7 @@ class _RangeWork:
         except PayloadError as error:
             if self._masker is not None:
                 self._mask_error(pair, error)
-            code = error.code
+            code = error.code.wire
             self.totals.add_failure(pair, key, code, error.message)
             found: dict[str, Any] = {"line": pair.line, **_answer(error)}
         else:

@@ -228,7 +228,7 @@ def junit_xml(report: Report, name: str, error: PayloadError | None = None) -> b
     suite = _suite(None, name, len(report.diffs), int(error is not None))
     suite.set("time", f"{report.execution.get('duration_ms', 0) / 1000:.3f}")
     if error is not None:
-        _case(suite, "payloads are compared to the end", "error", error.code, error.message)
+        _case(suite, "payloads are compared to the end", "error", error.code.wire, error.message)
     elif not report.diffs:
         _case(suite, "payloads match")
     for entry in report.diffs:

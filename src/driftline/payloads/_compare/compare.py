@@ -424,6 +424,6 @@ def error_response(error: PayloadError) -> dict[str, Any]:
     """The error response (payloads §6.2)."""
     return {
         "success": False,
-        "error": {"code": error.code, "message": error.message, "details": error.context.get("details", {})},
+        "error": {"code": error.code.wire, "message": error.message, "details": error.context.get("details", {})},
         "partial_result": error.context.get("partial_result"),
     }

@@ -198,7 +198,7 @@ def _comparer(schema: Any, config: JsonObject, root: str | None) -> Callable[[An
         try:
             report = plan.compare((old or "null").encode(), (new or "null").encode())
         except PayloadError as error:
-            return {"error": f"{error.code}: {error.message}"}
+            return {"error": f"{error.code.wire}: {error.message}"}
         return {"is_match": report.is_match, "report": report.to_json(execution=False).decode()}
 
     return compare
@@ -213,7 +213,7 @@ def _index_diff(
     try:
         job = IndexDiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)
     except DriftlineError as error:
-        return {"error": f"{error.code}: {error.message}"}
+        return {"error": f"{error.code.wire}: {error.message}"}
     outcome = run_job(job, with_events=True)
     if not outcome["ok"]:
         return {"error": f"{outcome['code']}: {outcome['message']}"}
