@@ -113,11 +113,13 @@ def caller_works(language: str, source: Path, witness: str, scratch: Path) -> bo
     return run_process([tool("node"), str(compiler), *words], cwd=source, capture_output=True).returncode == 0
 
 
-def python_release(project: str, version: str, folder: Path) -> Path:
-    """The files of a release, from the package registry."""
+def python_release(project: str, version: str, folder: Path, platform: str | None = None) -> Path:
+    """The files of a release, from the package registry; for the platform `any` without compiled modules."""
     words = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(folder / "wheels")]
+    words += ["--platform", platform] if platform else []
     answer([sys.executable, *words, f"{project}=={version}"], folder)
     target = folder / f"{project}-{version}"
-    wheel = next((folder / "wheels").glob(f"{project.replace('-', '_')}-{version}-*.whl"))
+    named = f"{project.replace('-', '_')}-{version}-".lower()
+    wheel = next(path for path in (folder / "wheels").glob("*.whl") if path.name.lower().startswith(named))
     zipfile.ZipFile(wheel).extractall(target)
     return target

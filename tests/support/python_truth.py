@@ -121,6 +121,19 @@ def judge(old: Mapping[Key, Truth], new: Mapping[Key, Truth], events: list[dict[
     }
 
 
+def moved_bodies(old: Mapping[Key, Truth], new: Mapping[Key, Truth], events: list[dict[str, Any]]) -> Score:
+    """Of functions that were moved or renamed: whose body is told as changed, and whose is."""
+    told, true = set(), set()
+    for event in events:
+        if event["kind"] in ("chunk.moved", "chunk.renamed") and event["chunkKind"] == "function":
+            key, now = _key(event["before"]), _key(event["after"])
+            before, after = old.get(key), new.get(now)
+            if before is not None and after is not None and SEVERAL not in (before, after):
+                told |= {key} if "body" in event["changes"] else set()
+                true |= {key} if before.body != after.body else set()
+    return scored(told, true)
+
+
 _KINDS = ("function", "class")
 
 
