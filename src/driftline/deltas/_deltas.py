@@ -104,7 +104,9 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "table": self.table,
             "rowId": self.row_id,
             "clientId": self.client_id,
-            "columns": [{"column": entry.column, "value": as_json(entry.value)} for entry in self.columns],
+            "columns": [
+                {"column": entry.column, "value": as_json(entry.value, on_wire=True)} for entry in self.columns
+            ],
             "hlc": str(self.hlc),
             "deltaId": self.delta_id,
         }
@@ -468,16 +470,16 @@ def _column(data: Json) -> ColumnDelta:
     return ColumnDelta(name, as_json(data["value"]))
 
 
-def as_json(value: Json) -> Json:
-    """The value as a delta carries it and as JavaScript writes it: -0 as 0, NaN and the infinities as null."""
+def as_json(value: Json, *, on_wire: bool = False) -> Json:
+    """The value as a delta carries it: NaN and the infinities as null; on the wire -0 is 0, as JavaScript writes it."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, float):
-        return 0 if value == 0 else value if math.isfinite(value) else None
+        return 0 if on_wire and value == 0 else value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return as_double(value)
     if isinstance(value, Mapping):
-        return {name: as_json(item) for name, item in value.items()}
+        return {name: as_json(item, on_wire=on_wire) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
+        return [as_json(item, on_wire=on_wire) for item in value]
     return value

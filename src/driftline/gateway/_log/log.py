@@ -134,52 +134,23 @@ class StoredRow:
     versions: tuple[StoredVersion, ...] = ()
 
 
-class Session(ABC):
+class Session:
     """A connection in use. Statements have `?` for values, and words in braces for what a store spells in its own way.
 
     A store whose tables are shared by several gateways has one more value and column in front: `{own}` in a condition,
-    `{gw}` in a list of values. Every statement has one of the two.
+    `{gw}` in a list of values. Every statement has one of the two. A store has a method for each of the names below.
     """
 
-    @abstractmethod
-    def run(self, statement: str, *values: Any) -> Iterable[Sequence[Any]]:
-        """Run a statement; its rows."""
-
-    @abstractmethod
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of the rows."""
-
-    @abstractmethod
-    def head(self) -> Head:
-        """The numbers of the log; inside a transaction no other writer changes them."""
-
-    @abstractmethod
-    def set(self, **numbers: int) -> None:
-        """Change some of the numbers."""
-
-    @abstractmethod
-    def identity(self) -> Identity:
-        """The ids of the log."""
-
-    @abstractmethod
-    def set_identity(self, identity: Identity) -> None:
-        """Change the ids of the log."""
-
-    @abstractmethod
-    def known_ops(self, entries: Sequence[Entry]) -> dict[Id, int]:
-        """The operations under which ids of the entries are known."""
-
-    @abstractmethod
-    def insert(self, first: int, taken: Sequence[tuple[int, Entry]], is_foreign: bool) -> None:
-        """Add records from a sequence on, each with its arrival."""
-
-    @abstractmethod
-    def remove(self, upto: int) -> int:
-        """Remove records up to a sequence; their number."""
-
-    @abstractmethod
-    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """Those of the merged rows that are stored, without their versions."""
+    run: Callable[..., Iterable[Sequence[Any]]]  # a statement and its values; the rows
+    run_many: Callable[[str, Iterable[Sequence[Any]]], None]  # a statement for each of the rows
+    head: Callable[[], Head]  # the numbers; inside a transaction no other writer changes them
+    set: Callable[..., None]  # change some of the numbers, by their names
+    identity: Callable[[], Identity]
+    set_identity: Callable[[Identity], None]
+    known_ops: Callable[[Sequence[Entry]], dict[Id, int]]  # the operations under which ids of entries are known
+    insert: Callable[[int, Sequence[tuple[int, Entry]], bool], None]  # from a sequence on, each with its arrival
+    remove: Callable[[int], int]  # records up to a sequence; their number
+    rows: Callable[[Sequence[RowKey]], dict[RowKey, StoredRow]]  # those that are stored, without their versions
 
     def one(self, statement: str, *values: Any) -> Any:
         """The first value of a statement's result, or None."""
