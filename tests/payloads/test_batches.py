@@ -11,8 +11,9 @@ import pytest
 
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.payloads import compare
-from driftline.payloads._batch import run as batch
+from driftline.errors import PayloadError
+from driftline.payloads import compare, read_pairs
+from driftline.payloads._batch import job, run as batch
 from driftline.payloads._batch.job import BatchJob, open_source
 
 SCHEMA = {
@@ -268,3 +269,32 @@ def test_bad_input_is_one_line(tmp_path, schema_file, capsys, monkeypatch, argum
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
+
+
+def test_rules_of_leading_items_are_covered(tmp_path):
+    rule = {"x-migration-precision": 1}
+    schema = {"properties": {"at": {"prefixItems": [rule, {"properties": {"n": rule}}, rule], "items": rule}}}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    line = {"id": 1, "old": {"at": [1, {"n": 1}]}, "new": {"at": [1, {"n": 2}]}}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(line) + "\n")
+    command = ["payloads", "batch", str(tmp_path / "pairs.jsonl"), "--schema", str(tmp_path / "schema.json")]
+    assert run(driftline, [*command, "-o", str(tmp_path / "out")]) == 0
+    rows = json.loads((tmp_path / "out" / "coverage.json").read_bytes())
+    used = {row["pointer"].removeprefix("/properties/at/"): row["used"] for row in rows}
+    # Neither the third item nor any after it is there.
+    assert used == {
+        "prefixItems/0/x-migration-precision": True,
+        "prefixItems/1/properties/n/x-migration-precision": True,
+        "prefixItems/2/x-migration-precision": False,
+        "items/x-migration-precision": False,
+    }
+
+
+def test_blank_lines_count(tmp_path, monkeypatch):
+    good = json.dumps({"id": 1, "old": {"a": 1}, "new": {"a": 1}})
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(f"\n{good}\n\n  \n{good}\n{{\n")
+    for size in (1 << 20, len(good)):  # in one piece, and in several
+        monkeypatch.setattr(job.splits_of, "__defaults__", (size,))
+        with pytest.raises(PayloadError, match=r"pairs.jsonl, line 6: "):
+            list(read_pairs(path))

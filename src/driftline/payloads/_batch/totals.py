@@ -239,30 +239,31 @@ def fails(totals: Mapping[str, int], conditions: list[Threshold]) -> list[str]:
 # Rules that a payload meets: those whose field occurs on either side. The payloads are searched for them, which costs
 # less than a trace of the comparison; a rule that was met once is not searched again.
 class RulePlace(NamedTuple):
-    """A rule and the way to its field: names (with an alias), None for the items of an array."""
+    """A rule and the way to its field: names (with an alias), and the items of an array, from which to which."""
 
     pointer: str
     rule: str
-    steps: tuple[tuple[str, str | None] | None, ...]
+    steps: tuple[tuple[str, str | None] | slice, ...]
 
     @property
     def path(self) -> str:
-        return "$" + "".join("[*]" if step is None else f".{step[0]}" for step in self.steps)
+        return "$" + "".join("[*]" if isinstance(step, slice) else f".{step[0]}" for step in self.steps)
 
 
 def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:
-    """All rules that can be reached, each at the shortest way to it; leading items have no such way."""
+    """All rules that can be reached, each at the shortest way to it."""
     document = open_document(schema)
 
-    def named(step: Any) -> tuple[str, str | None] | None:
-        alias = document.node(step[1]).extensions.get(_ALIAS) if step is not None else None
-        return None if step is None else (step[0], alias.value if alias is not None else None)
+    def named(step: Any) -> tuple[str, str | None] | slice:
+        if isinstance(step, slice):
+            return step
+        alias = document.node(step[1]).extensions.get(_ALIAS)
+        return step[0], alias.value if alias is not None else None
 
     found: dict[str, RulePlace] = {}
     for node, steps in walk(document, find_root(document, root)):
         for name, (value, pointer) in node.extensions.items():
-            if not any(isinstance(step, int) for step in steps):
-                found.setdefault(pointer, RulePlace(pointer, rule_text(name, value), tuple(map(named, steps))))
+            found.setdefault(pointer, RulePlace(pointer, rule_text(name, value), tuple(map(named, steps))))
     return list(found.values())
 
 
@@ -275,8 +276,8 @@ def _occurs(value: Value, steps: tuple[Any, ...], at: int) -> bool:
     if at == len(steps):
         return True
     step = steps[at]
-    if step is None:
-        return isinstance(value, list) and any(_occurs(item, steps, at + 1) for item in value[:_MAX_ITEMS])
+    if isinstance(step, slice):
+        return isinstance(value, list) and any(_occurs(item, steps, at + 1) for item in value[step][:_MAX_ITEMS])
     if not isinstance(value, dict):
         return False
     name = step[0] if step[0] in value else step[1]

@@ -348,9 +348,9 @@ def parts_of(document: SchemaDocument, fragment: Fragment) -> Iterator[Fragment]
                 yield part
 
 
-# How a child is reached: by a name (with its schema), as an item (None, or its number among the leading ones); what
-# patterns, other names and branches describe is met with its owner.
-Steps = tuple[tuple[str, Fragments] | int | None, ...]
+# How a child is reached: by a name (with its schema), or as an item, from which to which; what patterns, other names
+# and branches describe is met with its owner.
+Steps = tuple[tuple[str, Fragments] | slice, ...]
 
 
 def own_children_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
@@ -362,9 +362,9 @@ def own_children_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
     if node.additional:
         yield node.additional, ()
     if node.items:
-        yield node.items, (None,)
+        yield node.items, (slice(len(node.prefix_items), None),)
     for number, part in enumerate(node.prefix_items):
-        yield part, (number,)
+        yield part, (slice(number, number + 1),)
 
 
 def branches_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:

@@ -650,9 +650,9 @@ def endpoints_of(path: str | FilePath) -> set[str]:
 
 def _records(path: str | FilePath) -> Iterator[Record]:
     job = BatchJob((open_source(path, "pairs"),), {})
-    for split in splits_of(job):
-        records = (record for record, _ in records_of(job, split) if record is not None)
-        for at, record in enumerate(records, 1):
+    lines = (record for split in splits_of(job) for record, _ in records_of(job, split))
+    for at, record in enumerate(lines, 1):
+        if record is not None:  # a blank line
             record.line = at
             yield record
 
