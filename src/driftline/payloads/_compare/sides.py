@@ -6,12 +6,14 @@ members, sort keys and key values here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from jsonpath import filter as filters
 from jsonpath.exceptions import JSONPathError
-from jsonpath.selectors import FilterContext
+from jsonpath.segments import JSONPathChildSegment
+from jsonpath.selectors import FilterContext, NameSelector
 
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Owner, Run
@@ -33,6 +35,7 @@ from driftline.payloads._values.values import (
 )
 
 Seen = list[tuple[Value, int]]  # values with their sides
+Operand = Callable[[Run, int], Any]
 
 _MAX_FITTED_ITEMS = 100
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
@@ -309,13 +312,14 @@ def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) ->
     return True
 
 
-# `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object that owns the field), which
-# the JSONPath library evaluates on normalised copies.
+# `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object that owns the field). Those
+# of single members look these up; anything else is evaluated by the JSONPath library on normalised copies.
 class Condition(NamedTuple):
     """A compiled condition; an absolute one is the same for all objects of a payload."""
 
     expression: Any
     is_absolute: bool
+    quick: Operand | None
 
     def holds(self, run: Run, side: int) -> bool:
         """Whether the condition is true on a side, for the current object."""
@@ -328,6 +332,8 @@ class Condition(NamedTuple):
         return known
 
     def _is_true(self, run: Run, side: int) -> bool:
+        if self.quick is not None:
+            return bool(self.quick(run, side))
         root = _normalised(run.root, side, run)
         current = root if self.is_absolute or not run.owners else _normalised(run.owners[-1], side, run)
         # One tree for each payload: it caches what its queries from the root found.
@@ -360,7 +366,41 @@ def parse_condition(text: str) -> Condition:
     if len(segments) != 1 or not hasattr(selector, "expression"):
         raise BadValueError("not a single filter expression")
     watch_expression(selector.expression)
-    return Condition(selector.expression, is_absolute="@" not in text)
+    return Condition(selector.expression, "@" not in text, _quick(selector.expression.expression, is_test=True))
+
+
+def _quick(node: Any, *, is_test: bool) -> Operand | None:
+    """An expression over single members, literals and operators as a function; None where it needs more."""
+    if isinstance(node, filters.PrefixExpression):
+        inner = _quick(node.right, is_test=True)
+        return None if inner is None else (lambda run, side: not inner(run, side))
+    if isinstance(node, filters.InfixExpression):
+        is_logical, operator = node.operator in ("&&", "||"), node.operator
+        left, right = (_quick(part, is_test=is_logical) for part in (node.left, node.right))
+        if left is None or right is None:
+            return None
+        return lambda run, side: ENVIRONMENT.compare(left(run, side), operator, right(run, side))
+    if isinstance(node, filters.Nil | filters.FilterExpressionLiteral):
+        value = getattr(node, "value", None)
+        return lambda run, side: value
+    if not isinstance(node, filters.RootFilterQuery | filters.RelativeFilterQuery):
+        return None
+    selectors = [selector for segment in node.path.segments for selector in segment.selectors]
+    is_plain = all(isinstance(segment, JSONPathChildSegment) for segment in node.path.segments)
+    names = tuple(selector.name for selector in selectors if isinstance(selector, NameSelector))
+    if not is_plain or not len(names) == len(selectors) == len(node.path.segments):
+        return None
+    is_root = isinstance(node, filters.RootFilterQuery)
+
+    def read(run: Run, side: int) -> Any:
+        owner = run.root if is_root or not run.owners else run.owners[-1]
+        assert isinstance(owner.plan, NodePlan)
+        found, plan = _found(owner.plan, owner.old if side == OLD else owner.new, names, side, run)
+        if is_test or found is MISSING:
+            return found is not MISSING if is_test else filters.UNDEFINED
+        return materialise(plan, found, side, run)
+
+    return read
 
 
 def _normalised(owner: Owner, side: int, run: Run) -> Any:
