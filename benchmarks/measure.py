@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -104,3 +106,18 @@ def measure(
     return Measurement(
         wall, max(sampler.cpu, waited_for), sampler.peak / 1e6, process.returncode, sampler.root_peak / 1e6
     )
+
+
+def shuffled_bytes(log: Path) -> int:
+    """What all tasks of the applications in a folder of Spark's event logs wrote for shuffles."""
+    return sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in task_metrics(log))
+
+
+def task_metrics(log: Path) -> Iterator[dict[str, Any]]:
+    """The metrics of every task that ended, by Spark's own log."""
+    for file in log.rglob("*"):
+        if file.is_file() and "appstatus" not in file.name:
+            for line in file.read_text().splitlines():
+                event = json.loads(line) if line.startswith('{"Event":"SparkListenerTaskEnd"') else {}
+                if event.get("Task Metrics"):
+                    yield event["Task Metrics"]

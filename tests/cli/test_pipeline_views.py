@@ -36,7 +36,7 @@ def test_bars_for_stages_under_way_and_lines_for_those_that_ended(capsys, monkey
 
 
 def test_a_run_that_is_over_at_once_draws_nothing(capsys) -> None:
-    with stage_board(1, show=True) as (tracker, on_stage):
+    with stage_board(show=True) as (tracker, _, on_stage):
         with tracker.branch("orders/lake/compact").phase("fold", total=3):
             pass
         on_stage(StageRun("orders/lake/compact", "done", 0.1, {"deltas": 3}))

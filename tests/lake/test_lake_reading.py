@@ -200,9 +200,9 @@ def test_changes_as_a_changeset_lead_a_database_along(lake: Lake, tmp_path: Path
 
 def test_a_day_alone_is_its_end_for_states_and_its_beginning_for_what_starts_then() -> None:
     from driftline.lake import parse_timestamp
-    from driftline.pipeline._declare.snapshots import end_of_day, parse_day
+    from driftline.pipeline._declare.snapshots import parse_period
 
-    day = parse_day("2026-03-02")
+    day = parse_period("2026-03-02")
     assert day is not None
-    assert parse_timestamp("2026-03-02", whole_day=True) == end_of_day(day)
+    assert parse_timestamp("2026-03-02", whole_day=True) == day.end
     assert parse_timestamp("2026-03-02T00:00:00Z", whole_day=True) == parse_timestamp("2026-03-02")

@@ -1,4 +1,4 @@
-"""The versions of a Delta table as snapshots: `snapshots = "TABLE@*"` (pipeline §11)."""
+"""The versions of a Delta table as snapshots: `snapshots = "TABLE@*"` (pipeline §12)."""
 
 from __future__ import annotations
 

@@ -103,6 +103,6 @@ def test_selections_that_make_no_sense(tmp_path: Path) -> None:
         run(file, selection=Selection(("oders/*",)))
     with pytest.raises(OptionError, match="takes whole tables"):
         run(file, selection=Selection(first=DAYS[1]), full_refresh=True)
-    with pytest.raises(OptionError, match="are days or numbers"):
+    with pytest.raises(OptionError, match="are days, hours or numbers"):
         run(file, selection=Selection(first="yesterday"))
     assert run(file, selection=Selection(("orders/*",)), full_refresh=True).exit_code == 0

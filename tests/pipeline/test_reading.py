@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from driftline.errors import PipelineError
-from driftline.pipeline import load
+from driftline.pipeline import dry_run, load
 from driftline.pipeline._declare.declaration import template_for
 from driftline.pipeline._declare.toml import line_of, parse_toml
-from driftline.pipeline._run.run import stage_graph
 
 HEAD = '[pipeline]\nname = "shop"\n'
 TABLE = '[tables.t]\nbefore = "a.csv"\nafter = "b.csv"\nkey = "id"\nevents = "e.jsonl"\n'
@@ -92,7 +91,7 @@ def test_two_stages_may_not_write_one_file(tmp_path: Path) -> None:
         + '[tables.t]\nsnapshots = "a-{date}.csv"\nkey = "id"\nevents = "e-{from}.jsonl"\npatchset = "e-{to}.jsonl"\n'
     )
     with pytest.raises(PipelineError, match=r"both write e-2026-03-02\.jsonl"):
-        stage_graph(load(tmp_path / "p.toml"))
+        dry_run(load(tmp_path / "p.toml"))
 
 
 @given(

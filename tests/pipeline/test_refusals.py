@@ -87,12 +87,3 @@ def test_a_running_pipeline_is_told_once_how_to_wait(tmp_path: Path, capfd: pyte
     told = capfd.readouterr().err
     assert "--wait SECONDS waits for it" in told
     assert "waiting time" not in told
-
-
-@pytest.mark.parametrize("address", ["delta:warehouse/orders", "iceberg:c/n.t", "spark:c.s.t", "postgresql://h/d::t"])
-def test_tables_that_a_pipeline_does_not_read_are_refused_as_such(tmp_path: Path, address: str) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text(f'[pipeline]\nname = "p"\n[tables.t]\nbefore = "{address}"\nafter = "b.csv"\nevents = "e.jsonl"\n')
-    with pytest.raises(DriftlineError, match="a Delta table by its folder") as caught:
-        load(file)
-    assert caught.value.code == "unsupported_address"

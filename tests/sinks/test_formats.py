@@ -183,5 +183,5 @@ def test_one_file_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert target.read_text().count("\n") == 1
     with pytest.raises(OptionError, match="patchset, ids"):
         formats.find_format("nonsense")
-    assert "# jsonl, json, csv, markdown or ids\n" in template_for("p.toml")
+    assert "# jsonl, json, csv, markdown, parquet, delta or ids\n" in template_for("p.toml")
     assert _downloads()["ids"].suffixes == (".ids",)

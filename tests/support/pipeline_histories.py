@@ -330,13 +330,13 @@ def _check(world: World) -> int:
     from driftline.lake import Lake, verify
     from driftline.lake._read.state import state_rows
     from driftline.lake._store.schemas import newest_snapshot
-    from driftline.pipeline._declare.snapshots import end_of_day, parse_day
+    from driftline.pipeline._declare.snapshots import parse_period
 
     lake = Lake(world.folder / "lake")
     newest = max(world.days)
     _assert_same(dict(state_rows(lake, "t")), world.expected(newest), world, "now")
     for day in sorted(world.days):
-        _assert_same(dict(state_rows(lake, "t", as_of=end_of_day(parse_day(day)))), world.expected(day), world, day)
+        _assert_same(dict(state_rows(lake, "t", as_of=parse_period(day).end)), world.expected(day), world, day)
         _assert_same(world.state(day), world.expected(day), world, f"the declared state of {day}")
     _assert_same(world.state("now"), world.expected(newest), world, "the declared state")
     assert dict(state_rows(lake, "c")) == world.stream.model, "the stream"

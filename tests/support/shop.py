@@ -116,9 +116,9 @@ def lake_rows(directory: Path, table: str, day: str | None = None) -> dict[str, 
     """The rows that the lake has for a table, now or at the end of a day."""
     from driftline.lake import Lake
     from driftline.lake._read.state import state_rows
-    from driftline.pipeline._declare.snapshots import end_of_day, parse_day
+    from driftline.pipeline._declare.snapshots import parse_period
 
-    as_of = end_of_day(parse_day(day)) if day else None
+    as_of = parse_period(day).end if day else None
     return dict(state_rows(Lake(directory / "lake"), table, as_of=as_of))
 
 

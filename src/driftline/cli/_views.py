@@ -277,9 +277,9 @@ def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
 class StageBoard(Bars):
     """A bar for each stage under way, one for the whole run, and a line for each stage that did not end well."""
 
-    def __init__(self, stages: int) -> None:
+    def __init__(self, stages: int = 0) -> None:
         super().__init__()
-        self._stages = stages
+        self.stages = stages
         self._ended = 0
         self._whole: TaskID | None = None
         self._lines: list[str] = []
@@ -288,6 +288,10 @@ class StageBoard(Bars):
         """Draw how far a stage has come; its phase is `stage: step`."""
         stage, _, step = record.phase.rpartition(": ")
         self._draw(stage, f"{stage} [dim]{step}[/dim]", record)
+
+    def begin(self, stages: int) -> None:
+        """Take the number of stages, which is known once the tables are found."""
+        self.stages = stages
 
     def end_stage(self, run: StageRun) -> None:
         """Remove the bar of a stage; what went wrong is printed at once, the rest in the table at the end."""
@@ -306,21 +310,21 @@ class StageBoard(Bars):
         bar = super()._drawn()
         if bar is not None and self._whole is None:
             words = "[bold]stages[/bold]"
-            self._whole = bar.add_task(words, total=self._stages, completed=self._ended, rate="", eta="")
+            self._whole = bar.add_task(words, total=self.stages, completed=self._ended, rate="", eta="")
         while bar is not None and self._lines:
             bar.console.print(self._lines.pop(0))
         return bar
 
 
 @contextmanager
-def stage_board(stages: int, show: bool | None) -> Iterator[tuple[Tracker, Any]]:
-    """A tracker and a listener for stages; they draw on a terminal, or where `show` is set."""
+def stage_board(show: bool | None) -> Iterator[tuple[Tracker, Any, Any]]:
+    """A tracker, and listeners for the start and for stages; they draw on a terminal, or where `show` is set."""
     if not (sys.stderr.isatty() if show is None else show):
-        yield Tracker(), lambda run: None
+        yield Tracker(), lambda count: None, lambda run: None
         return
-    board = StageBoard(stages)
+    board = StageBoard()
     try:
-        yield Tracker(board.update), board.end_stage
+        yield Tracker(board.update), board.begin, board.end_stage
     finally:
         board.stop()
 

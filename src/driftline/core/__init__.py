@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         check_engine as check_engine,
         choose_engine as choose_engine,
         configured_master as configured_master,
+        setting_text as setting_text,
         shared_folder as shared_folder,
         shared_location as shared_location,
         spark_settings as spark_settings,

@@ -126,10 +126,11 @@ def _configured_spark() -> dict[str, str]:
     path = config_file()
     if path is None or not _is_readable(path):
         return {}
-    return {name: _setting_text(value) for name, value in _read_config(path).get("spark", {}).items()}
+    return {name: setting_text(value) for name, value in _read_config(path).get("spark", {}).items()}
 
 
-def _setting_text(value: object) -> str:
+def setting_text(value: object) -> str:
+    """A value as Spark takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

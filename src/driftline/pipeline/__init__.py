@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         failed_stages as failed_stages,
         plan_lines as plan_lines,
         run_pipeline as run_pipeline,
-        stage_graph as stage_graph,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

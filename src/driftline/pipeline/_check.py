@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
-from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
@@ -36,6 +34,7 @@ from driftline.pipeline._declare.declaration import ENGINES, at_least, checked, 
 from driftline.pipeline._declare.toml import Section, declared, read_document
 from driftline.pipeline._stages.stage import RunEngine
 from driftline.sinks import page_bytes
+from driftline.sources import without_password
 from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, option_names
 
 _LOCATED = ("delta:", "file://")
@@ -229,7 +228,7 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
     started = time.monotonic()
 
     def result(verdict: Verdict, **facts: Any) -> PairResult:
-        old, new = _without_password(pair.old), _without_password(pair.new)
+        old, new = without_password(pair.old), without_password(pair.new)
         return PairResult(pair.name, old, new, verdict, round(time.monotonic() - started, 3), **facts)
 
     try:
@@ -253,10 +252,6 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
         told = explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
         return result("error", problem=told.message, code=told.code)
     return result(**facts)
-
-
-def _without_password(address: str) -> str:
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", address)
 
 
 def _judged(pair: Pair, stats: Stats) -> JsonObject:
@@ -288,31 +283,8 @@ def check_json(report: CheckReport) -> bytes:
 
 def check_junit(report: CheckReport) -> bytes:
     """A test suite with a case for each pair: exceeded limits are failures, pairs that could not be compared errors."""
-    totals = {"failures": report.totals["failed"], "errors": report.totals["error"]}
-    head = _attributes(name=report.name, tests=len(report.results), **totals, time=f"{report.seconds:.3f}")
-    cases = "".join(_case(report.name, result) for result in report.results)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite{head}>\n{cases}</testsuite>\n'.encode()
-
-
-def _case(suite: str, result: PairResult) -> str:
-    head = _attributes(classname=suite, name=result.pair, time=f"{result.seconds:.3f}")
-    inside = ""
-    if result.verdict == "error":
-        inside = f"<error{_attributes(type=result.code or 'error', message=result.problem or '')}/>"
-    elif result.verdict == "failed":
-        inside = f"<failure{_attributes(type='limit', message='; '.join(result.exceeded))}/>"
-    if result.warnings:
-        inside += f"<system-out>{escape(_plain('; '.join(result.warnings)))}</system-out>"
-    return f"<testcase{head}>{inside}</testcase>\n"
-
-
-def _attributes(**values: Any) -> str:
-    return "".join(f" {name}={quoteattr(_plain(str(value)))}" for name, value in values.items())
-
-
-def _plain(words: str) -> str:
-    """XML has no control characters and no lone surrogates, not even escaped."""
-    return words.translate(_CONTROLS).encode(errors="replace").decode()
+    page = b"".join(page_bytes("check.xml", report=report, totals=report.totals)).decode()
+    return page.translate(_CONTROLS).encode()  # XML has no control characters, not even escaped
 
 
 def check_html(report: CheckReport) -> bytes:

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
         settings_for as settings_for,
         write_events as write_events,
     )
-    from driftline.sinks._formats.table import known_version as known_version, write_table as write_table
+    from driftline.sinks._formats.table import (
+        commit_delta as commit_delta,
+        known_version as known_version,
+        write_table as write_table,
+    )
     from driftline.sinks._pages import (
         Part as Part,
         environment as environment,

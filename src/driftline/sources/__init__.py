@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         StoredFile as StoredFile,
         is_delta_folder as is_delta_folder,
         list_urls as list_urls,
+        parse_address as parse_address,
         stored_copy as stored_copy,
+        without_password as without_password,
     )
     from driftline.sources._cells import (
         arrow_column as arrow_column,
@@ -40,7 +42,10 @@ if TYPE_CHECKING:
         header_of as header_of,
         input_size as input_size,
         is_stream as is_stream,
+        json_lines as json_lines,
         open_source as open_source,
+        rows_digest as rows_digest,
+        tables_beside as tables_beside,
         write_empty_like as write_empty_like,
     )
     from driftline.sources._source import (

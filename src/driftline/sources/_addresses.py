@@ -32,6 +32,7 @@ _SERVED = (
 )
 _KNOWN_SCHEMES = (*core.SCHEMES, "file", "postgresql")
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
+_PASSWORD = re.compile(r"//([^/@:]*):[^/@]*@")
 _QUERY = re.compile(r"(.+?)::\s*((?:select|with)\s.*)", re.IGNORECASE | re.DOTALL)
 _GLOB_LETTERS = "*?["
 
@@ -61,8 +62,6 @@ def parse_address(text: str) -> Address:
         return Address(text, text)
     kind, mark, rest = text.partition(":")
     if mark and kind in _PREFIXES and not rest.startswith("//"):
-        if kind == "spark":
-            raise unsupported(text, kind)
         versioned = _VERSION.match(rest)
         path, version = (versioned[1], versioned[2]) if versioned else (rest, None)
         return Address(text, _local(path), kind=kind, version=version)
@@ -71,6 +70,9 @@ def parse_address(text: str) -> Address:
         raise unsupported(text, scheme[1])
     if scheme is not None and scheme[1] == "postgresql":
         location, _, table = text.partition(_TABLE_MARK)
+        if _PASSWORD.search(location):
+            words = "a password does not belong into an address, where others see it: set PGPASSWORD or use ~/.pgpass"
+            raise InputError(words, code="password_in_address")
         return Address(text, location, table or None, "postgresql")
     versioned = _VERSION.match(text)
     if versioned is not None and is_delta_folder(versioned[1]):
@@ -94,9 +96,14 @@ def unsupported(text: str, scheme: str) -> InputError:
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
         "spark": "read it with spark.table(…) and use driftline.spark.diff",
     }.get(scheme, _SERVED)
-    shown = re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", text)  # never a password
+    shown = without_password(text)
     words = f"{shown}: addresses of {scheme} are not served: {remedy}"
     return InputError(words, code="unsupported_address", path=shown)
+
+
+def without_password(text: str) -> str:
+    """An address as messages and records show it."""
+    return _PASSWORD.sub(r"//\1:***@", text)
 
 
 def _local(path: str) -> str:

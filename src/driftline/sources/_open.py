@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import glob
+import json
 import os
 import re
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
 import xxhash
@@ -23,6 +25,8 @@ from driftline.sources._source import Opening, ReadOptions, Source, explained, n
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
 _HASH_BYTES = 4 << 20
+_SPLIT_BYTES = 8 << 20  # of rows that are copied
+_ONE_ROW = 1 << 200  # above all sums of hashes
 _START_BYTES = 16  # enough for every magic number
 _UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and a hint
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook: save the sheet as CSV",
@@ -219,10 +223,47 @@ def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
 
 
 def fingerprint(given: str, options: ReadOptions | None = None) -> str:
-    """A text for the current content of an input: equal bytes give equal texts, whatever the file is called."""
+    """A text for the current content of an input: equal bytes give equal texts, whatever the file is called.
+
+    An input that has no files and no version, such as a table of PostgreSQL, is read for it.
+    """
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
-        return f"{source.format} {source.fingerprint(_hash)}"
+        content = source.fingerprint(_hash)
+        lines = (line.encode() for line in json_lines(source, workspace))
+        return f"{source.format} {content or rows_digest(lines)}"
+
+
+def json_lines(source: Source, workspace: Workspace, columns: Sequence[str] | None = None) -> Iterator[str]:
+    """The rows of typed cells as JSON objects of these columns, else of its own; a missing cell is null.
+
+    The cells are JSON text already, so that no value passes through another type.
+    """
+    side = source.lay_out("B", _SPLIT_BYTES, workspace)
+    assert side is not None, "only text has to be made sound first"
+    wanted = side.header if columns is None else columns
+    names = [json.dumps(name, ensure_ascii=False) for name in wanted]
+    for split in side.splits:
+        table = split.read().table
+        assert table is not None, "typed rows are always sound"
+        nulls, there = ["null"] * table.num_rows, table.column_names
+        cells = [table.column(name).to_pylist() if name in there else nulls for name in wanted]
+        for row in zip(*cells, strict=True):
+            yield "{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, row, strict=True)) + "}\n"
+
+
+def rows_digest(lines: Iterable[bytes]) -> int:
+    """A number for rows in any order, since a database gives them in another one each time; those of parts add up."""
+    return sum(xxhash.xxh3_128_intdigest(line) + _ONE_ROW for line in lines)
+
+
+def tables_beside(given: str) -> list[str]:
+    """The addresses of all tables that lie where the named one does: in its database, its schema or its namespace."""
+    address = parse_address(given)
+    decided = format_of_address(address)
+    assert decided is not None, "the address names a table"
+    with reading_errors(address.text):
+        return decided.tables_beside(address)
 
 
 def _hash(file: InputFile) -> str:

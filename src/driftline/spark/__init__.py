@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from driftline.spark._runtime.masters import chosen_master as chosen_master
     from driftline.spark._runtime.session import (
         check_session as check_session,
+        checked_settings as checked_settings,
         open_session as open_session,
         run_table_diff as run_table_diff,
     )

@@ -325,7 +325,7 @@ def diff_to_table_on_spark(run: kernels.Engine, job: TableDiffJob, output: str, 
         lines = PartWriter(scratch / "lines")
         stats = run(replace(job, parts=lines), lines.write)
         lines.commit()
-        write_table(lines.folder, target, format_name, known, TaskPool(spark, job.tracker, "table").map)
+        write_table([lines.folder], target, format_name, known, TaskPool(spark, job.tracker, "table").map)
     return stats
 
 

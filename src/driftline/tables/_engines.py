@@ -316,5 +316,5 @@ def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str)
     with tempfile.NamedTemporaryFile(prefix="driftline-events-", suffix=".jsonl") as spool:
         stats = run(job, spool.write)
         spool.flush()
-        write_table(spool.name, target, format_name, known)
+        write_table([spool.name], target, format_name, known)
     return stats

@@ -163,12 +163,13 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
-    from driftline.pipeline import load, notify, run_pipeline, stage_graph
+    from driftline.pipeline import load, notify, run_pipeline
 
     declared = load(file)
     engine = options.pop("engine") or ("spark" if master else None)
-    with _telling_a_false_start(declared), stage_board(len(stage_graph(declared)), progress) as (tracker, on_stage):
-        record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, on_stage=on_stage, **options)
+    with _telling_a_false_start(declared), stage_board(progress) as (tracker, *listeners):
+        options |= dict(zip(("on_start", "on_stage"), listeners, strict=True))
+        record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, **options)
     if format_name == "json":
         print(_indented(record.to_dict()))
     else:

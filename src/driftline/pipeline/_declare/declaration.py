@@ -31,6 +31,7 @@ from driftline.errors import DriftlineError
 from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.toml import Reader, Section, declared, read_document, reading
 from driftline.sinks import plain_formats
+from driftline.sources import without_password
 from driftline.tables import OPTIONS, check_options, memory_limit, option_names
 
 Checked = TypeVar("Checked")
@@ -42,7 +43,7 @@ VERSIONS = "@*"  # behind a Delta table: all versions that its log still has
 LABEL_MARKS = ("{date}", "{n}", VERSIONS)
 _PLACEHOLDERS = ("{to}", "{from}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)")
+_TABLE_ADDRESS = re.compile(r"(delta|iceberg|spark):(?!//)|postgresql://")
 _NAMELESS = ("no_header", "no_header_a", "no_header_b")
 _OWN_RULES = {"key", "key_columns", "fail_if"}
 
@@ -58,18 +59,27 @@ def at_least(least: int) -> Reader:
     return lambda section, key: section.number(key, least)
 
 
-def _path(section: Section, key: str) -> str | None:
+def _path(section: Section, key: str, others: str = "") -> str | None:
     """A path of this machine, or an address in a store."""
     path = section.text(key)
     is_other = path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://")
-    is_versions = path is not None and path.startswith("delta:") and path.endswith(VERSIONS)
-    if path is not None and (is_other or (_TABLE_ADDRESS.match(path) and not is_versions)):
-        section.fail(
-            f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here, a Delta table by its folder",
-            key,
-            code="unsupported_address",
-        )
+    if path is not None and (is_other or _TABLE_ADDRESS.match(path)):
+        words = f"{key!r} is {without_password(path)!r}: a pipeline takes paths, s3://, gs:// and abfs:// here{others}"
+        section.fail(words, key, code="unsupported_address")
     return path
+
+
+def _source(section: Section, key: str) -> str | None:
+    """What a diff takes: also a Delta or Iceberg table, or a table of a database."""
+    text = section.data.get(key)
+    if (
+        isinstance(text, str)
+        and _TABLE_ADDRESS.match(text)
+        and text == without_password(text)
+        and not text.startswith("spark:")
+    ):
+        return section.text(key)
+    return _path(section, key, ", delta:, iceberg: and postgresql:// without a password (it is in PGPASSWORD)")
 
 
 def _required_path(section: Section, key: str) -> str:
@@ -175,7 +185,7 @@ class StateTarget:
     """A table's state at a moment (now where none is named), written to a file."""
 
     path: str = declared(_required_path)
-    format: str = declared(one_of(*STATE_FORMATS), "jsonl")
+    format: str = declared(one_of(*STATE_FORMATS, "delta"), "jsonl")
     as_of: str | None = declared(Section.text, None)
 
 
@@ -198,9 +208,9 @@ class TableFlow:
 
     name: str
     key: tuple[str, ...] = declared(Section.texts, ())
-    snapshots: str | None = declared(_path, None)
-    before: str | None = declared(_path, None)
-    after: str | None = declared(_path, None)
+    snapshots: str | None = declared(_source, None)
+    before: str | None = declared(_source, None)
+    after: str | None = declared(_source, None)
     since: str | None = declared(Section.text, None)
     changes: ChangeSource | None = field(default=None, metadata=_inside(ChangeSource, only_with_key=True))
     columns: Mapping[str, ColumnType] = declared(_columns, dict)
@@ -316,6 +326,15 @@ class HistoryPolicy:
     days: int | None = declared(at_least(1), None)
 
 
+class TableAddress(str):
+    """Where a source lies that is no file: a table of a database, of a catalog, or at a version."""
+
+    __slots__ = ()
+
+
+Place = Location | TableAddress
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline file."""
@@ -327,6 +346,7 @@ class Pipeline:
     master: str | None = declared(Section.text, None)
     parallel: int = declared(at_least(1), 2)
     memory: int | None = declared(memory_of, None)
+    spark: Mapping[str, str] = field(default_factory=dict)
     lake: LakeTarget | None = None
     tables: tuple[TableFlow, ...] = ()
     payloads: tuple[PayloadFlow, ...] = ()
@@ -346,8 +366,16 @@ class Pipeline:
         """A declared path as a path of this machine, or an address in a store."""
         return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
 
-    def shown(self, path: Location) -> str:
+    def address(self, given: str) -> str:
+        """A declared source as a diff takes it: paths in it are complete, other addresses as they are."""
+        prefix = "delta:" if given.startswith("delta:") else ""
+        path = given.removeprefix(prefix)
+        return given if is_url(path) or _TABLE_ADDRESS.match(path) else f"{prefix}{self.place(path)}"
+
+    def shown(self, path: Place) -> str:
         """A path as records and messages show it: relative to the pipeline file; an address as it is."""
+        if isinstance(path, TableAddress):
+            return path.replace(f"delta:{self.directory}/", "delta:")
         if isinstance(path, ObjectPath):
             return path.url
         return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
@@ -370,7 +398,7 @@ def load(path: StrPath) -> Pipeline:
         check_gateway_id(name)  # the name is also that of the gateway which the deltas come from
     except DriftlineError:
         head.fail(f"the pipeline's name {name!r} is not valid: a letter, then up to 63 letters, digits, _ or -", "name")
-    lake = root.section("lake")
+    lake, spark = root.section("lake"), root.section("spark")
     target = lake.record(LakeTarget, client_id=name) if lake else None
     one_hook = root.section("finish")
     wholes = {"lineage": LineageTarget, "metrics": MetricsTarget, "history": HistoryPolicy}
@@ -379,6 +407,7 @@ def load(path: StrPath) -> Pipeline:
         file=file.absolute(),  # Spark's tasks run in directories of their own
         state=f".driftline/{name}",
         lake=target,
+        spark=_spark_settings(spark) if spark else {},
         tables=tuple(_table(*named, target) for named in root.named_sections("tables")),
         payloads=tuple(_payloads(*named) for named in root.named_sections("payloads")),
         indexes=tuple(_index(*named) for named in root.named_sections("indexes")),
@@ -412,8 +441,11 @@ def _source_mistakes(flow: TableFlow) -> Iterator[Mistake]:
     marks = f"{', '.join(LABEL_MARKS)} where the versions differ, as in data/x-{{date}}.csv"
     has_one = sum(pattern.count(mark) for mark in LABEL_MARKS) == 1
     yield pattern and not has_one, "snapshots", f"'snapshots' needs one of {marks}"
+    hours = pattern.count("{hour}") > ("{date}" in pattern)
+    yield hours, "snapshots", "{hour} stands once, beside {date}, as in data/x-{date}T{hour}.csv"
     place = f"{VERSIONS} stands at the end, behind a Delta table, as in warehouse/orders{VERSIONS}"
-    yield VERSIONS in pattern and not pattern.endswith(VERSIONS), "snapshots", place
+    is_of_delta = pattern.endswith(VERSIONS) and not _TABLE_ADDRESS.match(pattern.removeprefix("delta:"))
+    yield VERSIONS in pattern and not is_of_delta, "snapshots", place
     if not changes:
         return
     # Change events go into the lake; a share of rows is not known of them.
@@ -465,6 +497,15 @@ def _index(name: str, section: Section) -> IndexFlow:
     if not (flow.events or flow.registry):
         section.fail(f"[indexes.{name}] has no target: give 'events', or 'registry = true'")
     return flow
+
+
+def _spark_settings(section: Section) -> dict[str, str]:
+    from driftline.spark import checked_settings
+
+    for name, value in section.data.items():
+        if not name.startswith("spark.") or isinstance(value, (dict, list)):
+            section.fail('settings of Spark have quoted names, as "spark.executor.memory" = "4g"', name)
+    return checked(section, lambda: checked_settings(section.data))
 
 
 def _hook(section: Section) -> FinishHook:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import csv
 import glob
 import itertools
-import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time as clock, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from driftline.core import (
     AGE,
@@ -34,13 +34,15 @@ from driftline.core import (
 from driftline.deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.lake import Lake, LoadHistory, load_history, registered
-from driftline.pipeline._declare.declaration import LABEL_MARKS, VERSIONS, Pipeline, SchemaPolicy, TableFlow
+from driftline.pipeline._declare.declaration import VERSIONS, Pipeline, Place, SchemaPolicy, TableAddress, TableFlow
+from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._declare.toml import line_of
-from driftline.sources import ReadOptions, Source, header_of, open_source
+from driftline.sources import ReadOptions, Source, json_lines, open_source, parse_address
 from driftline.tables import TableOptions, check_options
 
-_DATE = r"(\d{4}-\d{2}-\d{2}|\d{8})"
-_NUMBER = r"(\d+)"
+_MARK = re.compile(r"(\{date\}|\{hour\}|\{n\})")
+_FORMS = {"{date}": r"(?P<date>\d{4}-\d{2}-\d{2}|\d{8})", "{hour}": r"(?P<hour>\d{2})", "{n}": r"(?P<n>\d+)"}
+_OF_CATALOGS = re.compile(r"iceberg:(?!//)")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _TABLE_MARK = "::"
 CHANGES = "changes"  # the label of stages that follow change events
@@ -50,7 +52,6 @@ _OF_WHOLE_SNAPSHOTS = frozenset(
         *("duplicate_columns", "ragged", "skip_blank_lines", "duplicates"),
     }
 )
-_SPLIT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +62,21 @@ class Snapshot:
     """
 
     label: str
-    path: Location
+    path: Place
     table: str | None = None
     is_folder: bool = False  # in a store: all objects below the name
     commit: Location | None = None
 
     @property
-    def source(self) -> Location:
-        """What its fingerprint is taken from: its files, or the commit that made a version."""
+    def source(self) -> Place:
+        """What its fingerprint is taken from: its files, the commit that made a version, or the table itself."""
         return self.path if self.commit is None else self.commit
 
     @property
     def given(self) -> str:
         """The input of the table diff."""
+        if isinstance(self.path, TableAddress):
+            return self.path
         if self.commit is not None:
             return f"delta:{self.path}@{self.label}"
         if self.is_folder:
@@ -81,26 +84,66 @@ class Snapshot:
         return f"{self.path}{_TABLE_MARK}{self.table}" if self.table else str(self.path)
 
     @property
-    def day(self) -> date | None:
-        """The day that a dated snapshot belongs to."""
-        return parse_day(self.label)
+    def period(self) -> Period | None:
+        """The day or hour that a dated snapshot belongs to."""
+        return parse_period(self.label)
 
 
-def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
+class Period(NamedTuple):
+    """A day or an hour (UTC), as the label of a snapshot writes it."""
+
+    label: str
+    first: datetime
+    length: timedelta
+
+    @property
+    def start(self) -> int:
+        """The first timestamp of its loads: a millisecond late, because midnight still ends the day before."""
+        return make_hlc(_ms(self.first) + 1)
+
+    @property
+    def end(self) -> int:
+        """Its last timestamp."""
+        return MAX_HLC if self._is_last else make_hlc(_ms(self.first + self.length)) - 1
+
+    def age(self, now: float) -> float:
+        """How many seconds ago it ended."""
+        return 0 if self._is_last else now - _ms(self.first + self.length) / 1000
+
+    @property
+    def _is_last(self) -> bool:
+        return self.first > datetime.max.replace(tzinfo=UTC) - self.length
+
+
+def parse_period(text: str) -> Period | None:
+    """The day of `2026-03-02` or `20260302`, or the hour of `2026-03-02T05`; else None."""
+    day, mark, hour = text.partition("T")
+    if len(day) not in (8, 10) or (mark and len(hour) != 2):
+        return None
+    try:
+        first = datetime.combine(date.fromisoformat(day), clock(int(hour) if mark else 0), UTC)
+    except ValueError:
+        return None
+    length = timedelta(hours=1) if mark else timedelta(days=1)
+    return Period(f"{first.date().isoformat()}{mark}{hour}", first, length)
+
+
+def find_snapshots(pipeline: Pipeline, flow: TableFlow, tables: TableReader) -> list[Snapshot]:
     """The snapshots of a table, oldest first; fewer than two, or two of one day, are a mistake."""
     if flow.changes is not None and flow.snapshots is None:
         return []
     if flow.snapshots is None:
         assert flow.before is not None
         assert flow.after is not None
-        return [_named(pipeline, "before", flow.before), _named(pipeline, "after", flow.after)]
-    found = [snapshot for snapshot in _matching(pipeline, flow.snapshots) if _is_wanted(snapshot, flow.since)]
+        return [_named(pipeline, *named) for named in (("before", flow.before), ("after", flow.after))]
+    matching = _matching(pipeline, flow.snapshots, tables)
+    found = [snapshot for snapshot in matching if _is_wanted(snapshot, flow.since)]
     found.sort(key=_order)
     if len(found) < 2 and not (found and flow.deltas) and flow.changes is None:
         raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
     for earlier, later in itertools.pairwise(found):
         if _order(earlier) == _order(later):
-            names = f"{earlier.path.name} and {later.path.name}"
+            names = " and ".join(os.path.basename(each.given) for each in (earlier, later))
             raise _mistake(pipeline, flow, f"two snapshots have the same label: {names}")
     return found
 
@@ -110,54 +153,49 @@ def fill(path: str, *, table: str, before: str, after: str) -> str:
     return path.replace("{table}", table).replace("{from}", before).replace("{to}", after)
 
 
-def start_of_day(day: date) -> int:
-    """The first timestamp of a UTC day's loads: a millisecond late, because midnight still ends the day before."""
-    return make_hlc(_midnight_ms(day) + 1)
-
-
-def end_of_day(day: date) -> int:
-    """The last timestamp of a UTC day."""
-    return make_hlc(_midnight_ms(day + timedelta(days=1))) - 1 if day < date.max else MAX_HLC
-
-
 def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
-    """How many seconds ago the day of a snapshot ended, or its newest file was modified (pipeline §5)."""
+    """How many seconds ago the day or hour of a snapshot ended, or its newest file was modified (pipeline §5)."""
     now = time.time() if now is None else now
-    if snapshot.day is not None:
-        then = _midnight_ms(snapshot.day + timedelta(days=1)) / 1000 if snapshot.day < date.max else now
-    else:
-        then = _newest(snapshot)
-    return {AGE: max(0, round(now - then))}
+    age = snapshot.period.age(now) if snapshot.period is not None else _age_of_files(snapshot, now)
+    return {} if age is None else {AGE: max(0, round(age))}
 
 
-def _newest(snapshot: Snapshot) -> float:
-    """When the newest file of a snapshot was written."""
+def _age_of_files(snapshot: Snapshot, now: float) -> float | None:
+    """How long ago the newest file of a snapshot was written; of tables that are no files it is not known."""
     path = snapshot.source
+    if isinstance(path, TableAddress):
+        return None
     if isinstance(path, ObjectPath):
         below = snapshot.given if snapshot.commit is None else str(path)
-        return max((written.timestamp() for _, written in entries_below(below)), default=0.0)
+        return now - max((written.timestamp() for _, written in entries_below(below)), default=0.0)
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    return max(file.stat().st_mtime for file in files)
+    return now - max(file.stat().st_mtime for file in files)
 
 
-def _midnight_ms(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
 
 
-def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
+def _matching(pipeline: Pipeline, pattern: str, tables: TableReader) -> Iterator[Snapshot]:
     if pattern.endswith(VERSIONS):
-        return _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
-    mark = next(mark for mark in LABEL_MARKS if mark in pattern)
-    address, _, table = pattern.partition(_TABLE_MARK)
-    start, _, end = (address if is_url(address) else str(pipeline.place(address))).partition(mark)
-    label = re.compile(re.escape(start) + (_DATE if mark == "{date}" else _NUMBER) + re.escape(end))
-    found = []
-    for path in _names(address, start, end):
-        match = label.fullmatch(path)
-        if match and (mark != "{date}" or parse_day(match.group(1)) is not None):
-            is_folder = is_url(path) and path.endswith("/")
-            found.append(Snapshot(_label(match.group(1), mark), pipeline.place(path), table or None, is_folder))
-    return found
+        yield from _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
+        return
+    text = pipeline.address(pattern)
+    parts = [_FORMS.get(part) or re.escape(part) for part in _MARK.split(text)]
+    form = re.compile("".join(parts))
+    for name in _names(text, tables):
+        match = form.fullmatch(name)
+        label = _label(match.groupdict()) if match else None
+        if label is not None:
+            yield _named(pipeline, label, name)
+
+
+def _label(found: dict[str, str]) -> str | None:
+    """The label that the parts of a name make; None where they are no day or hour."""
+    if "n" in found:
+        return found["n"]
+    period = parse_period(found["date"] + (f"T{found['hour']}" if "hour" in found else ""))
+    return None if period is None else period.label
 
 
 def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
@@ -169,35 +207,28 @@ def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
     return [Snapshot(str(int(match[1])), table, commit=commit) for commit, match in found if match]
 
 
-def _names(location: str, start: str, end: str) -> set[str]:
-    """What has a name between `start` and `end`; in a store a pattern that ends with / means folders."""
-    if not is_url(location):
-        return set(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
-    urls = list_objects(start.rpartition("/")[0] + "/")
-    if not end.endswith("/"):
-        return set(urls)
-    depth = (start + end).count("/")
-    return {"/".join(url.split("/")[:depth]) + "/" for url in urls}
-
-
-def _label(text: str, mark: str) -> str:
-    day = parse_day(text)
-    return day.isoformat() if mark == "{date}" and day is not None else text
-
-
-def parse_day(text: str) -> date | None:
-    """The day of `2026-03-02` or `20260302`, else None."""
-    try:
-        return date.fromisoformat(text) if len(text) in (8, 10) else None
-    except ValueError:
-        return None
+def _names(text: str, tables: TableReader) -> set[str]:
+    """The addresses that may fit a pattern; in a store one that ends with / means folders."""
+    path, mark, table = text.partition(_TABLE_MARK)
+    if _OF_CATALOGS.match(text) or _MARK.search(table):
+        return set(tables.beside(text))
+    prefix = "delta:" if path.startswith("delta:") else ""
+    path = path.removeprefix(prefix)
+    if not is_url(path):
+        return {f"{prefix}{name}{mark}{table}" for name in glob.glob(_MARK.sub("*", glob.escape(path)))}
+    urls = list_objects(_MARK.split(path)[0].rpartition("/")[0] + "/")
+    if path.endswith("/") or prefix:
+        depth = path.rstrip("/").count("/") + 1
+        end = "/" if path.endswith("/") else ""
+        urls = ["/".join(url.split("/")[:depth]) + end for url in urls]
+    return {f"{prefix}{url}{mark}{table}" for url in urls}
 
 
 def label_order(label: str) -> tuple[int, str] | None:
     """Where a snapshot of this label stands among others; None for what is no snapshot's label."""
-    day = parse_day(label)
-    if day is not None:
-        return 0, day.isoformat()
+    period = parse_period(label)
+    if period is not None:
+        return 0, period.label
     return (int(label), "") if label.isdecimal() else None
 
 
@@ -208,17 +239,16 @@ def _order(snapshot: Snapshot) -> tuple[int, str]:
 def _is_wanted(snapshot: Snapshot, since: str | None) -> bool:
     if since is None:
         return True
-    first = Snapshot(_label(since, "{date}") if parse_day(since) and snapshot.day else since, snapshot.path)
-    return _order(snapshot) >= _order(first)
+    period = parse_period(since) if snapshot.period else None
+    return _order(snapshot) >= _order(Snapshot(period.label if period else since, snapshot.path))
 
 
 def _named(pipeline: Pipeline, label: str, given: str) -> Snapshot:
-    if is_url(given) and given.endswith("/"):
-        return Snapshot(label, pipeline.place(given), is_folder=True)
-    location, mark, table = given.rpartition(_TABLE_MARK)
-    if mark and (is_url(given) or not os.path.exists(pipeline.directory / given)):
-        return Snapshot(label, pipeline.place(location), table)
-    return Snapshot(label, pipeline.place(given))
+    address = parse_address(pipeline.address(given))
+    if address.kind:
+        return Snapshot(label, TableAddress(address.text))
+    is_folder = is_url(address.path) and address.path.endswith("/")
+    return Snapshot(label, pipeline.place(address.path), address.table, is_folder)
 
 
 def _mistake(pipeline: Pipeline, flow: TableFlow, problem: str) -> PipelineError:
@@ -287,7 +317,8 @@ def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, n
             return given
         if source.typed:
             target = folder / f"{name}.jsonl"
-            _write_json(source, shape, workspace, target)
+            with text_into(target, "utf-8") as out:
+                out.writelines(json_lines(source, workspace, shape.columns))
         else:
             plain = re.sub(r"\.(gz|zstd?)$", "", given)
             target = folder / f"{name}{Path(plain).suffix or '.csv'}"
@@ -318,22 +349,6 @@ def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Locat
             writer.writerow("" if place is None else record[place] for place in places)
 
 
-def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Location) -> None:
-    """Cells of typed sources are JSON text already, so that no value passes through another type."""
-    names = [json.dumps(name, ensure_ascii=False) for name in shape.columns]
-    side = source.lay_out("B", _SPLIT_BYTES, workspace)
-    assert side is not None, "only text has to be made sound first"
-    with text_into(target, "utf-8") as out:
-        for split in side.splits:
-            table = split.read().table
-            assert table is not None, "typed rows are always sound"
-            nulls = ["null"] * table.num_rows
-            there = table.column_names
-            columns = [table.column(name).to_pylist() if name in there else nulls for name in shape.columns]
-            for cells in zip(*columns, strict=True):
-                out.write("{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, cells, strict=True)) + "}\n")
-
-
 # What the stages of a table share.
 @dataclass(frozen=True, slots=True)
 class TableStages:
@@ -343,11 +358,16 @@ class TableStages:
     flow: TableFlow
     snapshots: tuple[Snapshot, ...]
     state: Location
+    tables: TableReader
     _shapes: dict[str, Shape] = field(default_factory=dict, compare=False, repr=False)
 
     def pairs(self) -> list[tuple[Snapshot, Snapshot]]:
         """Each snapshot with the one before it."""
         return list(zip(self.snapshots, self.snapshots[1:], strict=False))
+
+    def given(self, snapshot: Snapshot) -> str:
+        """The input of the table diff; for a table that may change meanwhile its copy."""
+        return self.tables.given(snapshot.given)
 
     def name(self, label: str, step: str) -> str:
         """The name of a stage."""
@@ -380,7 +400,7 @@ class TableStages:
         if not self._shapes:
             reading = self.diff_options().reading("B")
             labels = [each.label for each in self.snapshots]
-            headers = [header_of(each.given, reading) for each in self.snapshots]
+            headers = [self.tables.header(each.given, reading) for each in self.snapshots]
             known = registered(self.lake(), self.flow.name) if self.flow.deltas else None
             shapes = shapes_of(labels, headers, policy, known.names if known else ())
             self._shapes.update(zip(labels, shapes, strict=True))

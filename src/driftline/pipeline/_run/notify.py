@@ -6,12 +6,13 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import subprocess
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,10 +23,10 @@ from driftline.core import JsonObject, io_errors, write_atomically
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.records import RunRecord, StageRun
+from driftline.sinks import page_bytes
 from driftline.version import __version__
 
 _LONGEST_WAIT = 60.0
-Sample = tuple[Mapping[str, str], float]  # labels and value
 RESULTS = ("done", "exceeded", "failed", "cancelled", "locked")
 PRODUCER = f"https://pypi.org/project/driftline/{__version__}"
 _SPEC = "https://openlineage.io/spec"
@@ -159,35 +160,8 @@ def metrics_json(record: RunRecord) -> bytes:
 
 def prometheus_text(record: RunRecord) -> bytes:
     """The figures in the Prometheus exposition format."""
-    lines = [line for family in _families(record) for line in _family(record.pipeline, *family)]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _families(record: RunRecord) -> Iterator[tuple[str, str, Sequence[Sample]]]:
-    """Names, help texts, and samples with their labels beside that of the pipeline."""
     started = datetime.fromisoformat(record.started_at).timestamp()
-    yield "pipeline_started_seconds", "Unix time at which the last run began.", [({}, started)]
-    yield "pipeline_duration_seconds", "How long the last run took.", [({}, record.seconds)]
-    results = [({"result": result}, int(result == record.result)) for result in RESULTS]
-    yield "pipeline_result", "1 for the result of the last run, 0 for the others.", results
-    levels = [({"level": "fail"}, len(record.exceeded)), ({"level": "warn"}, len(record.warnings))]
-    yield "pipeline_limits_exceeded", "Limits that the last run exceeded.", levels
-    times = [({"stage": run.stage, "result": run.result}, round(run.seconds, 3)) for run in record.stages]
-    yield "stage_duration_seconds", "How long a stage took in the last run.", times
-    counts = [({"stage": run.stage, "count": n}, v) for run in record.stages for n, v in (run.counts or {}).items()]
-    yield "stage_rows", "What a stage counted in the last run.", counts
-
-
-def _family(pipeline: str, name: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
-    yield f"# HELP driftline_{name} {text}"
-    yield f"# TYPE driftline_{name} gauge"
-    for labels, value in samples:
-        shown = ",".join(f'{key}="{_escaped(words)}"' for key, words in {"pipeline": pipeline, **labels}.items())
-        yield f"driftline_{name}{{{shown}}} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return b"".join(page_bytes("metrics.prom", record=record, started=started, results=RESULTS))
 
 
 # OpenLineage 2-0-2 (https://openlineage.io/spec/2-0-2/OpenLineage.json): what each stage read and wrote, as JSON lines.
@@ -242,6 +216,9 @@ def _output(pipeline: Pipeline, path: str, **statistics: int) -> JsonObject:
 def dataset(pipeline: Pipeline, path: str) -> JsonObject:
     """A file or an object by OpenLineage's rules of naming: the store is the namespace."""
     scheme, mark, rest = path.partition("://")
+    catalog = re.match(r"(delta|iceberg|spark):(?!//)", path)
+    if catalog:
+        return {"namespace": catalog[1], "name": path[catalog.end() :]}
     if mark:
         bucket, _, key = rest.partition("/")
         return {"namespace": f"{scheme}://{bucket}", "name": key}

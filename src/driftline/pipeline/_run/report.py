@@ -93,12 +93,15 @@ class RunReport:
     @property
     def charts(self) -> list[JsonObject]:
         """The last runs as bars: how long they took, then what changed in each table."""
+        moments = [run.started_at[:16].replace("T", " ") for run in self.runs]
         times = [{run.result: run.seconds} for run in self.runs]
-        found = [_chart("seconds", self.runs, times, f"{self.seconds:.1f} s")]
+        found = [("seconds", times, f"{self.seconds:.1f} s")]
         for flow in dict.fromkeys(name for run in self.runs for name in run.changes):
             stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in self.runs]
-            found.append(_chart(flow, self.runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes"))
-        return found
+            found.append((flow, stacks, f"{sum(stacks[-1].values()):,.0f} changes"))
+        return [
+            {"title": title, "latest": last, "bars": [*zip(moments, bars, strict=True)]} for title, bars, last in found
+        ]
 
     @property
     def moment(self) -> str:
@@ -248,7 +251,6 @@ def _past(run: Run) -> PastRun:
 _BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
 _BOLD, _MOST_CHARACTERS = 1.12, 60
-_CHART_WIDTH, _CHART_HEIGHT, _MOST_BARS = 420, 64, 30
 _STACKED = ("changed", "added", "removed")
 
 
@@ -277,7 +279,7 @@ def _graph(stages: list[ReportStage]) -> JsonObject:
         "width": max((box["x"] + box["width"] for box in boxes.values()), default=0) + _MARGIN,
         "height": max((box["y"] for box in boxes.values()), default=0) + _BOX_HEIGHT + _MARGIN,
         "boxes": list(boxes.values()),
-        "arrows": [_arrow(boxes[need], boxes[each.name]) for each in stages for need in each.needs if need in boxes],
+        "arrows": [(boxes[need], boxes[each.name]) for each in stages for need in each.needs if need in boxes],
     }
 
 
@@ -304,30 +306,6 @@ def _share(character: str) -> float:
     if character in "mwMWQO@%+~→…" or ord(character) >= 0x1100:
         return 1.0
     return 0.78 if character.isupper() else 0.65
-
-
-def _arrow(start: JsonObject, end: JsonObject) -> str:
-    x, y = start["x"] + start["width"], start["y"] + _BOX_HEIGHT // 2
-    to_x, to_y = end["x"] - 5, end["y"] + _BOX_HEIGHT // 2
-    middle = _GAP_X // 2
-    return f"M{x} {y} C{x + middle} {y} {to_x - middle} {to_y} {to_x} {to_y}"
-
-
-def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]], latest: str) -> JsonObject:
-    """Bars over the last runs; each is a stack of parts with a class, a height and where it begins."""
-    most = max((sum(stack.values()) for stack in stacks), default=0) or 1
-    step = _CHART_WIDTH / max(_MOST_BARS, len(runs))
-    bars = []
-    for place, (run, stack) in enumerate(zip(runs, stacks, strict=True)):
-        parts, top = [], float(_CHART_HEIGHT)
-        for kind, value in stack.items():
-            tall = max(1.5, value / most * _CHART_HEIGHT) if value else 0.0
-            top -= tall
-            parts.append((kind, round(top, 2), round(tall, 2)))
-        words = ", ".join(f"{value:,.10g} {kind}" for kind, value in stack.items() if value) or "nothing"
-        hint = f"{run.started_at[:16].replace('T', ' ')}: {words}"
-        bars.append((round(place * step, 2), round(step * 0.8, 2), hint, parts))
-    return {"title": title, "latest": latest, "bars": bars, "width": _CHART_WIDTH, "height": _CHART_HEIGHT}
 
 
 def _link(pipeline: Pipeline, path: str, target: Path) -> str | None:

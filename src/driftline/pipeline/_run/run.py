@@ -29,14 +29,16 @@ from driftline.core import (
     shared_location,
 )
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError, PipelineError
-from driftline.pipeline._declare.declaration import Pipeline, state_directory
+from driftline.pipeline._declare.declaration import Pipeline, Place, state_directory
 from driftline.pipeline._declare.snapshots import TableStages, find_snapshots, label_order
+from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._run.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, utc_now, versions
 from driftline.pipeline._stages import outputs
 from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
 from driftline.pipeline._stages.lake import check_stages, compact_stages, load_stages, state_stages
 from driftline.pipeline._stages.stage import Result, RunEngine, Stage, StageContext, StageRecord, changed_basis
 
+_LABELS = "--from and --to are days, hours or numbers of snapshots, as 2026-03-02, 2026-03-02T05 or 7"
 USUAL_RUNS, LEAST_RUNS = 7, 3
 _NOT_DONE = frozenset({"failed", "blocked", "cancelled"})
 StageListener = Callable[[StageRun], None]
@@ -53,17 +55,18 @@ def run_pipeline(
     thorough: bool = False,
     full_refresh: bool = False,
     selection: Selection | None = None,
+    on_start: Callable[[int], None] = lambda stages: None,
     on_stage: StageListener = lambda done: None,
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
     started, clock = utc_now(), time.monotonic()
-    opened = RunEngine(
-        engine or pipeline.engine, master or pipeline.master, memory=pipeline.memory, parallel=pipeline.parallel
-    )
-    with locked(pipeline, wait_seconds) as check_lock, closing(opened) as run_engine:
+    opened = engine_of(pipeline, engine, master)
+    reader = TableReader(state_directory(pipeline) / "work")
+    with locked(pipeline, wait_seconds) as check_lock, closing(opened) as run_engine, closing(reader) as tables:
         run = PipelineRun(
             pipeline,
-            stage_graph(pipeline),
+            stage_graph(pipeline, tables),
+            tables,
             run_engine,
             tracker or Tracker(),
             selection or Selection(),
@@ -73,6 +76,7 @@ def run_pipeline(
             on_stage,
             check_lock,
         )
+        on_start(len(run.stages))
         run.run()
         record = RunRecord(
             new_run_id(),
@@ -90,6 +94,12 @@ def run_pipeline(
         check_lock()
         run.store.keep_run(record, pipeline.history.runs, pipeline.history.days)
     return record
+
+
+def engine_of(pipeline: Pipeline, engine: str | None = None, master: str | None = None) -> RunEngine:
+    """The engine of a run: what is given, else what the file declares."""
+    named = engine or pipeline.engine, master or pipeline.master
+    return RunEngine(*named, memory=pipeline.memory, parallel=pipeline.parallel, settings=pipeline.spark)
 
 
 # The stages of a whole pipeline, in an order in which each comes after what it needs.
@@ -113,11 +123,14 @@ STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
 )
 
 
-def stage_graph(pipeline: Pipeline) -> list[Stage]:
+def stage_graph(pipeline: Pipeline, tables: TableReader) -> list[Stage]:
     """Every stage; two that write the same file are refused."""
     state = state_directory(pipeline)
-    tables = [TableStages(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state) for flow in pipeline.tables]
-    stages = [stage for table in tables for make in STAGES_OF_A_TABLE for stage in make(table)]
+    plans = [
+        TableStages(pipeline, flow, tuple(find_snapshots(pipeline, flow, tables)), state, tables)
+        for flow in pipeline.tables
+    ]
+    stages = [stage for plan in plans for make in STAGES_OF_A_TABLE for stage in make(plan)]
     if pipeline.payloads or pipeline.indexes:
         from driftline.pipeline._stages.flows import flow_stages
 
@@ -183,6 +196,7 @@ class PipelineRun:
 
     pipeline: Pipeline
     stages: list[Stage]
+    tables: TableReader
     engine: RunEngine
     tracker: Tracker
     selection: Selection
@@ -196,7 +210,7 @@ class PipelineRun:
         self.selection.check(self.stages, full_refresh=self.full_refresh)
         self.state = state_directory(self.pipeline)
         self.store = RecordStore(self.state)
-        self.fingerprints = outputs.FingerprintCache(self.pipeline, self.state)
+        self.fingerprints = outputs.FingerprintCache(self.pipeline, self.state, self.tables)
         self.runs: dict[str, StageRun] = {}
         self._limits: dict[str, list[JudgedLimit]] = {}
         self._gating: set[str] = set()
@@ -303,7 +317,7 @@ class PipelineRun:
         try:
             outcome = stage.action(context)
             for path in stage.sources:
-                for file in outputs.files_below(path):
+                for file in outputs.places_below(path):
                     self.fingerprints.check(file)
             self.check_lock()
             files = context.outputs.commit()
@@ -346,7 +360,7 @@ class PipelineRun:
 
     def _context(self, stage: Stage) -> StageContext:
         tracker = self.tracker.branch(stage.name)
-        files = {path: outputs.files_below(path) for path in stage.sources}
+        files = {path: outputs.places_below(path) for path in stage.sources}
         take = self.fingerprints.take
         sources = {path: tuple(take(file, tracker) for file in below) for path, below in files.items()}
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
@@ -414,7 +428,7 @@ def largest_flows_first(stages: list[Stage]) -> list[Stage]:
     return sorted(stages, key=lambda stage: -sizes[stage.flow])
 
 
-def _bytes_of(paths: set[Location]) -> int:
+def _bytes_of(paths: set[Place]) -> int:
     return sum(map(outputs.size_below, paths))
 
 
@@ -462,12 +476,14 @@ class Selection:
         if here is None:
             return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
         first, last = (label_order(text) if text else here for text in (self.first, self.last))
-        return first is not None and last is not None and first <= here <= last
+        if first is None or last is None:
+            return False
+        return first <= here and (here[0], here[1][: len(last[1])]) <= last  # a day has its hours
 
     def check(self, stages: Sequence[Stage], *, full_refresh: bool) -> None:
         """Refuse a choice of nothing, and half a table where all of it is to be forgotten."""
         if any(text is not None and label_order(text) is None for text in (self.first, self.last)):
-            raise OptionError("--from and --to are days or numbers of snapshots, as 2026-03-02", code="invalid_range")
+            raise OptionError(_LABELS, code="invalid_range")
         for pattern in self.patterns:
             if not any(fnmatchcase(stage.name, pattern) for stage in stages):
                 known = ", ".join(sorted({f"{stage.flow}/*" for stage in stages}))
@@ -516,11 +532,11 @@ def dry_run(
     pipeline: Pipeline, selection: Selection | None = None, *, full_refresh: bool = False
 ) -> list[PlannedStage]:
     """The plan of a run that would start now; sources that changed are read, and nothing is written."""
-    stages = stage_graph(pipeline)
-    engine = RunEngine("auto", None, memory=pipeline.memory, parallel=pipeline.parallel)
-    run = PipelineRun(pipeline, stages, engine, no_progress(), selection or Selection(), full_refresh)
-    usual = _usual_seconds(run)
-    return [_planned(run, stage, usual) for stage in stages]
+    with closing(engine_of(pipeline)) as engine, closing(TableReader()) as tables:
+        stages = stage_graph(pipeline, tables)
+        run = PipelineRun(pipeline, stages, tables, engine, no_progress(), selection or Selection(), full_refresh)
+        usual = _usual_seconds(run)
+        return [_planned(run, stage, usual) for stage in stages]
 
 
 def _planned(run: PipelineRun, stage: Stage, usual: Mapping[str, float]) -> PlannedStage:

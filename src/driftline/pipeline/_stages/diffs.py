@@ -17,8 +17,8 @@ from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow
 from driftline.pipeline._declare.snapshots import Snapshot, TableStages, age_of, reshaped, shapes_of
+from driftline.pipeline._stages.outputs import Outputs
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.sources import header_of
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 
 SQL_TYPES = {
@@ -48,7 +48,7 @@ def diff_stages(plan: TableStages) -> Iterator[Stage]:
         if flow.events is not None:
             role = "events" if flow.events_format == "jsonl" else "formatted"
             outputs[role] = plan.target(flow.events, before, after)
-            folders[role] = flow.events.endswith("/")
+            folders[role] = role == "events" and flow.events.endswith("/")
         yield Stage(
             plan.name(after.label, "diff"),
             partial(_diff, plan, before, after),
@@ -80,13 +80,23 @@ def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageCo
         sides = _sides(plan, before, after, folder)
         stats = compare(plan, *sides, context, out.write, context.outputs.parts("events"))
     if "formatted" in context.stage.outputs:
-        from driftline.sinks import write_events
-
-        lines = (line for piece in context.outputs.written("events") for line in read_pieces(piece))
-        with context.outputs.writing("formatted") as out:
-            write_events(lines, out, plan.flow.events_format)
+        _write_formatted(plan.flow.events_format, context.outputs)
     shape = plan.shape(after)
     return Outcome(stats.counts_for((*plan.flow.fail_if, *plan.flow.warn_if)), notes=shape.notes() if shape else ())
+
+
+def _write_formatted(format_name: str, outputs: Outputs) -> None:
+    """Write the events, which are there as lines, in another format."""
+    from driftline.sinks import write_events, write_table
+
+    pieces = outputs.written("events")
+    if format_name == "delta":
+        table = outputs.path("formatted")
+        table.mkdir(parents=True, exist_ok=True)
+        write_table(pieces, table, format_name)
+        return
+    with outputs.writing("formatted") as out:
+        write_events((line for piece in pieces for line in read_pieces(piece)), out, format_name)
 
 
 def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Location) -> tuple[str, str]:
@@ -94,9 +104,9 @@ def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Locatio
     reading = plan.diff_options().reading("B")
     old, new = plan.shape(before), plan.shape(after)
     if old is None or new is None:
-        return before.given, after.given
-    widened = reshaped(before.given, reading, old.widened(new.columns), folder, "before")
-    return widened, reshaped(after.given, reading, new, folder, "after")
+        return plan.given(before), plan.given(after)
+    widened = reshaped(plan.given(before), reading, old.widened(new.columns), folder, "before")
+    return widened, reshaped(plan.given(after), reading, new, folder, "after")
 
 
 @contextmanager
@@ -106,7 +116,8 @@ def _explaining_headers(plan: TableStages, before: Snapshot, after: Snapshot) ->
         yield
     except TableError as error:
         if error.code == "header_mismatch":
-            headers = [header_of(each.given, plan.diff_options().reading("B")) for each in (before, after)]
+            reading = plan.diff_options().reading("B")
+            headers = [plan.tables.header(each.given, reading) for each in (before, after)]
             shapes_of([before.label, after.label], headers, plan.flow.schema_policy)
         raise
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from driftline import lake
-from driftline.core import JsonObject, Location, PartWriter, parse_threshold
+from driftline.core import JsonObject, Location, Part, PartWriter, open_to_read, parse_threshold, size_of
 from driftline.deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.pipeline._declare.declaration import StateTarget
@@ -16,15 +16,14 @@ from driftline.pipeline._declare.snapshots import (
     Shape,
     Snapshot,
     TableStages,
-    end_of_day,
-    parse_day,
+    parse_period,
     reshaped,
-    start_of_day,
 )
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.sources import declared_numbers, has_text_cells, header_of, write_empty_like
+from driftline.sources import has_text_cells, header_of, write_empty_like
 
+_STATE_FILE = "rows.parquet"  # of a state that is a Delta table
 _NONE = (parse_threshold("different > 0"),)
 
 
@@ -149,8 +148,8 @@ def _window_of_pair(ledger: lake.LoadHistory, content: str, before: str | None) 
 
 def _start(snapshot: Snapshot, ledger: lake.LoadHistory) -> int:
     """Where the time of a snapshot begins: its day, or for a number the moment of its first load, in their order."""
-    if snapshot.day is not None:
-        return start_of_day(snapshot.day)
+    if snapshot.period is not None:
+        return snapshot.period.start
     later = [window for window in ledger.windows if _number(window.label) > _number(snapshot.label)]
     if not later:
         return _now(ledger)
@@ -180,11 +179,12 @@ def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_
 
 def _job(load: _Load, context: StageContext) -> lake.LoadJob:
     """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
-    given, reading, shape = load.snapshot.given, load.plan.diff_options().reading("B"), load.shape
+    plan, reading, shape = load.plan, load.plan.diff_options().reading("B"), load.shape
     own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}
-    rules = {**load.plan.flow.rules(), **own}
-    job = load_job(load.plan, context, rules, is_text=has_text_cells(given, reading))
-    return replace(job, nulls=shape.missing if shape else (), source_types=declared_numbers(given, reading))
+    is_text = has_text_cells(plan.given(load.snapshot), reading)
+    job = load_job(plan, context, {**plan.flow.rules(), **own}, is_text=is_text)
+    numbers = plan.tables.numbers(load.snapshot.given, reading)
+    return replace(job, nulls=shape.missing if shape else (), source_types=numbers)
 
 
 class _Events:
@@ -201,13 +201,13 @@ class _Events:
     def whole(self) -> Location:
         """Everything was added to an empty table."""
         if self._whole is None:
-            given, reading = self._load.snapshot.given, self._load.plan.diff_options().reading("B")
+            plan = self._load.plan
+            given, reading = plan.given(self._load.snapshot), plan.diff_options().reading("B")
             if self._load.shape is not None:
                 given = reshaped(given, reading, self._load.shape, self._scratch, "whole")
             nothing = str(write_empty_like(given, reading, self._scratch))
             events = PartWriter(self._scratch / "whole")
-            options = self._load.plan.whole_options()
-            compare(self._load.plan, nothing, given, self._context, events.write, events, options)
+            compare(plan, nothing, given, self._context, events.write, events, plan.whole_options())
             events.commit()
             self._whole = events.folder
         return self._whole
@@ -246,12 +246,12 @@ def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outc
     with scratch_folder(context) as scratch:
         state = scratch / "state.parquet"
         lake.materialize(plan.lake(), plan.flow.name, state, format="parquet", **fold_options(context))
-        columns = header_of(snapshot.given, reading)
+        columns = plan.tables.header(snapshot.given, reading)
         state_columns = header_of(str(state), reading)
         shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
         there = reshaped(str(state), reading, shape, scratch, "lake")
         with context.outputs.writing("events") as out:
-            stats = compare(plan, snapshot.given, there, context, out.write)
+            stats = compare(plan, plan.given(snapshot), there, context, out.write)
     count = stats.added + stats.removed + stats.changed
     words = f"agrees with the lake, {count:,} differences" if not count else f"and the lake differ in {count:,} rows"
     return Outcome(stats.counts, notes=[f"the snapshot {words}"])
@@ -306,8 +306,21 @@ def _compacted_version(plan: TableStages) -> int:
 def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
     moment = moment_of(target.as_of, plan.ledger())
     place = context.outputs.path("state")
-    options = {"format": target.format, "as_of": moment, **fold_options(context)}
-    return Outcome({"rows": lake.materialize(plan.lake(), plan.flow.name, place, **options)})
+    is_table = target.format == "delta"
+    file = place / _STATE_FILE if is_table else place
+    if is_table:
+        place.mkdir(parents=True, exist_ok=True)
+    options = {"format": "parquet" if is_table else target.format, "as_of": moment, **fold_options(context)}
+    rows = lake.materialize(plan.lake(), plan.flow.name, file, **options)
+    if is_table:
+        import pyarrow.parquet as pq
+
+        from driftline.sinks import commit_delta
+
+        with open_to_read(file) as source:
+            columns = pq.read_schema(source)
+        commit_delta(place, [Part(_STATE_FILE, size_of(file), "")], [rows], columns=columns)
+    return Outcome({"rows": rows})
 
 
 def fold_options(context: StageContext) -> dict[str, Any]:
@@ -323,9 +336,9 @@ def moment_of(text: str | None, ledger: lake.LoadHistory) -> int | None:
     """The last timestamp that belongs to the moment; None is now."""
     if text is None:
         return None
-    day = parse_day(text)
-    if day is not None and not text.isdecimal():
-        return end_of_day(day)
+    period = parse_period(text)
+    if period is not None and not text.isdecimal():
+        return period.end
     window = ledger.find(text)
     if window is not None:
         return ledger.end_of(window)

@@ -23,7 +23,8 @@ import xxhash
 from driftline import core
 from driftline.core import JsonObject, Location, ObjectPath, Part, PartWriter, Tracker, io_errors
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.pipeline._declare.declaration import Pipeline
+from driftline.pipeline._declare.declaration import Pipeline, Place, TableAddress
+from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._stages.stage import OutputFile, Stage
 
 _MARK = ".part"
@@ -250,15 +251,16 @@ class FileFingerprint:
 class FingerprintCache:
     """The fingerprints of one pipeline's files; each file is read once in a run, however many stages use it."""
 
-    def __init__(self, pipeline: Pipeline, state: Location) -> None:
+    def __init__(self, pipeline: Pipeline, state: Location, tables: TableReader) -> None:
         self._pipeline = pipeline
         self._file = state / _FILE_NAME
         self._known = self._read()
-        self._taken: dict[Location, FileFingerprint] = {}
-        self._locks: dict[Location, threading.Lock] = {}
+        self._tables = tables
+        self._taken: dict[Place, FileFingerprint] = {}
+        self._locks: dict[Place, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def take(self, path: Location, tracker: Tracker) -> FileFingerprint:
+    def take(self, path: Place, tracker: Tracker) -> FileFingerprint:
         """The print of a file for this run."""
         with self._lock:
             own = self._locks.setdefault(path, threading.Lock())
@@ -267,10 +269,13 @@ class FingerprintCache:
                 self._taken[path] = self._fingerprint_of(path, tracker)
             return self._taken[path]
 
-    def check(self, path: Location) -> None:
+    def check(self, path: Place) -> None:
         """Raise if a file is no longer what this run began with."""
         taken = self._taken.get(path)
         if taken is None:
+            return
+        if isinstance(path, TableAddress):
+            self._tables.check(path, taken.content)
             return
         if isinstance(path, ObjectPath):
             is_as_it_was = _stored_fingerprint(path) == taken
@@ -285,15 +290,18 @@ class FingerprintCache:
 
     def save(self) -> None:
         """Keep the fingerprints for the next run."""
-        of_disk = {taken.path: taken for path, taken in self._taken.items() if not isinstance(path, ObjectPath)}
+        of_disk = {taken.path: taken for path, taken in self._taken.items() if isinstance(path, Path)}
         known = {**self._known, **of_disk}
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
         core.write_atomically(self._file, json.dumps(record, indent=1).encode())
 
-    def _fingerprint_of(self, path: Location, tracker: Tracker) -> FileFingerprint:
+    def _fingerprint_of(self, path: Place, tracker: Tracker) -> FileFingerprint:
         if isinstance(path, ObjectPath):
             return _stored_fingerprint(path)
         shown = self._pipeline.shown(path)
+        if isinstance(path, TableAddress):
+            with tracker.phase(f"read {shown}", total=None):
+                return FileFingerprint(shown, 0, 0, 0, 0, self._tables.content(path))
         status = _status(path, shown)
         known = self._known.get(shown)
         if known is not None and known.status == status:
@@ -311,6 +319,11 @@ class FingerprintCache:
             return {}  # a memory that is lost or damaged only costs reading the files again
 
 
+def places_below(path: Place) -> list[Place]:
+    """What the fingerprint of a source is made of: its files, or the table itself."""
+    return [path] if isinstance(path, TableAddress) else [*files_below(path)]
+
+
 def files_below(path: Location) -> list[Location]:
     """The file itself, or every file of a folder in the order of names."""
     if isinstance(path, ObjectPath):
@@ -321,9 +334,9 @@ def files_below(path: Location) -> list[Location]:
     return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
-def size_below(path: Location) -> int:
-    """The bytes of a file, or of all files of a folder; nothing where there is none."""
-    return sum(map(_size, files_below(path)))
+def size_below(path: Place) -> int:
+    """The bytes of a file, or of all files of a folder; nothing where there is none, or a table is no file."""
+    return 0 if isinstance(path, TableAddress) else sum(map(_size, files_below(path)))
 
 
 def _size(file: Location) -> int:

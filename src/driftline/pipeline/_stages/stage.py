@@ -9,12 +9,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from driftline.core import JsonObject, Threshold, canonical_json, check_engine, choose_engine, sha256_hex
+from driftline.core import (
+    JsonObject,
+    Threshold,
+    canonical_json,
+    check_engine,
+    choose_engine,
+    sha256_hex,
+    spark_settings,
+)
 from driftline.tables import TableDiffJob, choose_engine as choose_table_engine, default_limit
 
 if TYPE_CHECKING:
     from driftline.core import Location, Tracker
-    from driftline.pipeline._declare.declaration import Pipeline
+    from driftline.pipeline._declare.declaration import Pipeline, Place
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
 CACHE_VERSION = 2  # raised when the same inputs give other results, so that records of older runs no longer hold
@@ -51,7 +59,7 @@ class Stage:
     name: str
     action: Action
     needs: tuple[str, ...] = ()
-    sources: tuple[Location, ...] = ()
+    sources: tuple[Place, ...] = ()
     outputs: Mapping[str, Location] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
@@ -158,7 +166,7 @@ class StageContext:
     tracker: Tracker
     outputs: Outputs
     needed: Mapping[str, StageRecord]
-    sources: Mapping[Location, tuple[FileFingerprint, ...]]
+    sources: Mapping[Place, tuple[FileFingerprint, ...]]
     full_refresh: bool = False
 
     def made(self, stage: str, role: str) -> Location:
@@ -166,7 +174,7 @@ class StageContext:
         found = next(output for output in self.needed[stage].outputs if output.role == role)
         return self.pipeline.place(found.path)
 
-    def fingerprint_of(self, path: Location) -> str:
+    def fingerprint_of(self, path: Place) -> str:
         """The fingerprint of a source of this stage."""
         return ",".join(entry.content for entry in self.sources[path])
 
@@ -174,10 +182,19 @@ class StageContext:
 class RunEngine:
     """The engine of one run: this machine, or a Spark session, opened at its first use and shared by all stages."""
 
-    def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
+    def __init__(
+        self,
+        wanted: str,
+        master: str | None,
+        *,
+        memory: int | None,
+        parallel: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         check_engine(wanted, master)
         self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
         self.master = master
+        self._settings = settings or {}
         self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
         self.parallel = parallel
         self.input_bytes = 0
@@ -208,7 +225,9 @@ class RunEngine:
         with self._lock:
             if self._session is None:
                 self.used.add(_SPARK)
-                self._session = self._stack.enter_context(open_session(self.master, app_name="driftline pipeline"))
+                settings = {**self._settings, **spark_settings()}  # those of the command win over those of the file
+                opened = open_session(self.master, app_name="driftline pipeline", config=settings)
+                self._session = self._stack.enter_context(opened)
             return self._session
 
     def abandon(self, wish: BaseException) -> None:

@@ -39,8 +39,8 @@ FORMATS: dict[str, EventFormat] = {
     "summary": EventFormat(f"{__name__}.terminal:write_summary"),
     "terminal": EventFormat(f"{__name__}.terminal:write", about="what a terminal shows"),
     "html": EventFormat(f"{__name__}.html:write", (".html", ".htm"), "text/html", about="one self-contained page"),
-    "parquet": EventFormat(f"{__name__}.table:write", (".parquet",), about="a table of events"),
-    "delta": EventFormat(f"{__name__}.table:write", about="a table of events"),
+    "parquet": EventFormat(f"{__name__}.table:write", (".parquet",), is_plain=True, about="a table of events"),
+    "delta": EventFormat(f"{__name__}.table:write", is_plain=True, about="a table of events"),
     "changeset": EventFormat("driftline.changesets:write_changeset", about="for SQLite"),
     "patchset": EventFormat("driftline.changesets:write_patchset", about="for SQLite"),
 }

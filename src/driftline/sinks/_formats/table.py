@@ -70,15 +70,17 @@ def known_version(target: Location, format_name: str) -> Any:
     return _loaded(target) if format_name == "delta" else manifest_version(target)
 
 
-def write_table(events: AnyPath, target: Location, format_name: str, known: Any, each: Mapper = map) -> None:
+def write_table(
+    events: Sequence[AnyPath], target: Location, format_name: str, known: Any = None, each: Mapper = map
+) -> None:
     """Write events as a folder of Parquet parts or a Delta table; `each` maps functions, locally or in tasks."""
-    ranges = line_ranges(events, _PART_BYTES)
+    ranges = [lines for piece in events for lines in line_ranges(piece, _PART_BYTES)]
     counts: list[int] = list(each(LineRange.count, ranges))
     firsts = list(accumulate(counts, initial=0))[:-1]
     numbers = range(len(ranges))
     parts = list(each(_write_part, [target] * len(ranges), numbers, ranges, firsts))
     if format_name == "delta":
-        _commit_delta(target, parts, counts, known)
+        commit_delta(target, parts, counts, known)
     else:
         commit_parts(target, parts, known)
 
@@ -127,7 +129,10 @@ def _loaded(target: Location) -> Any:
         return None
 
 
-def _commit_delta(target: Location, parts: Sequence[Part], counts: Sequence[int], known: Any) -> None:
+def commit_delta(
+    target: Location, parts: Sequence[Part], counts: Sequence[int], known: Any = None, columns: pa.Schema = SCHEMA
+) -> None:
+    """Make Parquet parts the content of a Delta table, new or as it was when it was `known`."""
     from deltalake import Schema
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -136,7 +141,7 @@ def _commit_delta(target: Location, parts: Sequence[Part], counts: Sequence[int]
         AddAction(part.name, part.size, {}, 0, True, f'{{"numRecords":{rows}}}')
         for part, rows in zip(parts, counts, strict=True)
     ]
-    schema = Schema.from_arrow(SCHEMA)
+    schema = Schema.from_arrow(columns)
     try:
         if known is None:
             options = delta_options(str(target))

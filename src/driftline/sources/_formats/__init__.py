@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from driftline.core import SQLITE_MAGIC, is_url
-from driftline.sources._addresses import Address, is_delta_folder, known_suffix
+from driftline.errors import InputError
+from driftline.sources._addresses import Address, is_delta_folder, known_suffix, unsupported
 from driftline.sources._source import Opening, Source
 
 
@@ -28,6 +29,14 @@ class Format(NamedTuple):
     def open(self, address: Address, opening: Opening) -> Source:
         source: Source = import_module(f"{__name__}.{self.name}").open_input(address, opening)
         return source
+
+    def tables_beside(self, address: Address) -> list[str]:
+        """The addresses of the tables that lie where the named one does, in a catalog or a database with schemas."""
+        module: Any = import_module(f"{__name__}.{self.name}")
+        if hasattr(module, "tables_beside"):
+            return list(module.tables_beside(address))
+        words = f"{address.text}: tables of {self.name} are not found by a pattern: name each one"
+        raise InputError(words, code="unsupported_address", path=address.text)
 
 
 FORMATS: dict[str, Format] = {
@@ -51,6 +60,8 @@ FORMATS: dict[str, Format] = {
 
 def format_of_address(address: Address) -> Format | None:
     """The format that the address alone decides: by its prefix, its table, or the folder that it names."""
+    if address.kind == "spark":
+        raise unsupported(address.text, address.kind)
     if address.kind:
         return FORMATS[address.kind]
     if address.table is not None:

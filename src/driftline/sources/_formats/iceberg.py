@@ -93,6 +93,16 @@ class IcebergSplit(TypedRows):
         return table.cast(self.projection.as_arrow())
 
 
+def tables_beside(address: Address) -> list[str]:
+    """The tables of the namespace."""
+    from pyiceberg.catalog import load_catalog
+
+    name, _, table = address.path.partition("/")
+    with _explained(address):
+        found = load_catalog(name).list_tables(table.rpartition(".")[0])
+    return [f"iceberg:{name}/{'.'.join(each)}" for each in found]
+
+
 def _load(address: Address) -> Table:
     from pyiceberg.catalog import load_catalog
 

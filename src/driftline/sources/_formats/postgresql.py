@@ -8,9 +8,11 @@ second read might give the rows in another order.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.core import Workspace
@@ -26,58 +28,8 @@ _MOST_SPLITS = 256
 _HEAD_ROWS = 2000
 
 _INTEGERS = {"int2", "int4", "int8"}
-# How a column of a type is selected.
-_FORM_OF = {
-    **dict.fromkeys((*_INTEGERS, "bool", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea"), "plain"),
-    **dict.fromkeys(("date", "timestamp", "timestamptz"), "plain"),
-    **dict.fromkeys(("uuid", "interval", "time", "timetz"), "text"),
-    **dict.fromkeys(("json", "jsonb"), "json"),
-    "numeric": "number",
-}
-# How text of the other input is parsed for a column: a CSV file has no types.
-_KINDS = {
-    **dict.fromkeys((*_INTEGERS, "float4", "float8", "numeric"), "number"),
-    "bool": "boolean",
-    "date": "date",
-    **dict.fromkeys(("timestamp", "timestamptz"), "datetime"),
-}
-_FORMS = {
-    "plain": "{0}",
-    "text": "{0}::text AS {0}",
-    "json": "{0}::text AS {0}",
-    "array": "to_json({0})::text AS {0}",
-    # NaN and the infinities have no digits; as everywhere they are strings.
-    "number": "CASE WHEN {0}::text ~ '^-?[0-9]' THEN trim_scale({0})::text ELSE to_json({0}::text)::text END AS {0}",
-}
-
-_COLUMNS = """
-SELECT a.attname::text, COALESCE(b.typname, t.typname)::text, t.typtype::text, t.typcategory::text,
-  CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
-FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
-WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
-_KEY = """
-SELECT a.attname::text, t.typname::text
-FROM pg_index i
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-JOIN pg_type t ON t.oid = a.atttypid
-WHERE i.indrelid = $1::regclass AND i.indisprimary AND i.indnkeyatts = 1
-"""
-# What a message of the server holds, and the error that it is; the first that fits counts.
-_ERRORS = (
-    (("does not exist",), "no_such_table", "{}"),
-    (
-        ("authentication failed", "permission denied", "no password supplied"),
-        "access_denied",
-        "{}: check the user and PGPASSWORD",
-    ),
-    (("snapshot",), "snapshot_lost", "the snapshot of this run is gone: run again"),
-    (("connection", "could not connect"), "database_unreachable", "{}"),
-)
-_SIZE = "SELECT pg_table_size($1::regclass), greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::regclass"
+_DATA = tomllib.loads(resources.files(__package__).joinpath("postgresql.toml").read_text())  # types, queries, errors
+_KINDS, _QUERIES = _DATA["kinds"], _DATA["queries"]
 
 
 class _Column(NamedTuple):
@@ -94,14 +46,15 @@ def open_input(address: Address, opening: Opening) -> PostgresSource:
     if not address.table:
         words = f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query"
         raise InputError(words, code="missing_table_name")
-    from urllib.parse import urlsplit
-
-    if urlsplit(address.path).password:
-        raise InputError(
-            "a password does not belong into an address, where others see it: set PGPASSWORD or use ~/.pgpass",
-            code="password_in_address",
-        )
     return _planned(address.path, address.table, opening.workspace)
+
+
+def tables_beside(address: Address) -> list[str]:
+    """The tables and views of the schema that the address names, else of those on the search path."""
+    schema, mark, _ = (address.table or "").rpartition(".")
+    with closing(_connected(address.path)) as connection, _explained(address.path, ""):
+        rows = _rows(connection, _QUERIES["names"], schema)
+    return [f"{address.path}::{schema}{mark}{name}" for (name,) in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +100,7 @@ class PostgresSource(Source):
 
     @property
     def query(self) -> str:
-        selected = ", ".join(_FORMS[column.form].format(quoted(column.name)) for column in self.columns)
+        selected = ", ".join(_DATA["forms"][column.form].format(quoted(column.name)) for column in self.columns)
         return f"SELECT {selected} FROM {self.relation} AS source"  # noqa: S608 - the user's own
 
     def _tables(self, connection: Any) -> Iterator[pa.Table]:
@@ -223,8 +176,8 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
         snapshot = str(_rows(holder, "SELECT pg_export_snapshot()")[0][0])
         if is_query:
             return PostgresSource(uri, relation, columns, snapshot, None, 0)
-        source = PostgresSource(uri, relation, columns, snapshot, *_rows(holder, _SIZE, relation)[0])
-        keys = [name for name, kind in _rows(holder, _KEY, relation) if kind in _INTEGERS]
+        source = PostgresSource(uri, relation, columns, snapshot, *_rows(holder, _QUERIES["size"], relation)[0])
+        keys = [name for name, kind in _rows(holder, _QUERIES["key"], relation) if kind in _INTEGERS]
         if not keys:
             return source
         key = quoted(keys[0])
@@ -233,7 +186,7 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
 
 
 def _columns(holder: Any, relation: str) -> tuple[_Column, ...]:
-    rows = _rows(holder, _COLUMNS, relation)
+    rows = _rows(holder, _QUERIES["columns"], relation)
     return tuple(
         _Column(name, kind, _form(name, kind, form, category), most) for name, kind, form, category, most in rows
     )
@@ -254,8 +207,8 @@ def _number_type(kind: str, modifier: int) -> pa.DataType:
 
 def _form(name: str, kind: str, form: str, category: str) -> str:
     """How a column is selected: as it is, as text, as the text of a JSON value, or as the digits of a number."""
-    if kind in _FORM_OF:
-        return _FORM_OF[kind]
+    if kind in _DATA["form_of"]:
+        return str(_DATA["form_of"][kind])
     if form == "e":
         return "text"
     if category == "A":
@@ -315,10 +268,11 @@ def _explained(uri: str, what: str) -> Iterator[None]:
     except Error as error:
         words = _server_message(str(error))
         place = urlsplit(uri).hostname or "the database"
-        for marks, code, told in _ERRORS:
-            if any(mark in words.lower() for mark in marks) and (code != "no_such_table" or what):
+        for known in _DATA["errors"]:
+            code = known["code"]
+            if any(mark in words.lower() for mark in known["holds"]) and (code != "no_such_table" or what):
                 about = {"table": what} if code == "no_such_table" else {}
-                raise InputError(f"{place}: {told.format(words)}", code=code, **about) from error
+                raise InputError(f"{place}: {known['words'].format(words)}", code=code, **about) from error
         raise InputError(f"{place}: {words}", code="invalid_query") from error
 
 

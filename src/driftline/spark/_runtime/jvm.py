@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -41,26 +42,12 @@ _MOST_ARCHIVES = 6  # two for an environment, with some jars and with all; archi
 _SCRATCH_PREFIX = "driftline-spark-"
 _START_TIMEOUT_SECONDS = 120
 _STOP_TIMEOUT_SECONDS = 5
-_OPENED_PACKAGES = (
-    *("java.io", "java.lang", "java.lang.invoke", "java.lang.reflect", "java.net", "java.nio", "java.util"),
-    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
-    *("sun.security.action", "sun.util.calendar"),
-)
-# The JVM moves blobs, which quickly compiled code does as well: the full compiler only takes the tasks' cores.
-_JIT_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
 # What Spark's launcher would take from the settings, because it must be known before the JVM runs.
 _DRIVER_MEMORY, _USUAL_MEMORY = "spark.driver.memory", "1g"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-# Jars for catalogs, clusters and machine learning. Java and its logging look into every jar on the path as they start,
-# and MLlib registers functions with each session, which takes a third of the time in which a session opens.
-_LEFT_OUT = (
-    *("spark-mllib", "spark-graphx", "spark-connect", "connect-repl", "spark-repl", "spark-pipelines", "spark-hive"),
-    *("spark-kubernetes", "spark-yarn", "kubernetes-", "volcano-", "vertx-", "zjsonpatch", "hive-", "datanucleus-"),
-    *("derby", "breeze", "spire", "cats-kernel", "algebra", "arpack", "lapack", "blas", "JTransforms", "JLargeArrays"),
-    *("scala-compiler", "jline", "jersey-", "hk2-", "jaxb-", "HikariCP", "libthrift", "libfb303", "rocksdbjni"),
-)
+SETTINGS = tomllib.loads(resources.files(__package__).joinpath("settings.toml").read_text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +316,8 @@ def class_path(*, lean: bool = False) -> str:
     All of them, or only those that driftline's own jobs on this machine can need.
     """
     jars = sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar"))
-    return os.pathsep.join(jar for jar in jars if not (lean and os.path.basename(jar).startswith(_LEFT_OUT)))
+    left_out = tuple(SETTINGS["jvm"]["left_out"]) if lean else ()
+    return os.pathsep.join(jar for jar in jars if not os.path.basename(jar).startswith(left_out))
 
 
 def hadoop_folders() -> list[str]:
@@ -360,11 +348,8 @@ def _command(
         f"-Xmx{settings.get(_DRIVER_MEMORY, _USUAL_MEMORY)}",
         f"-Dlog4j2.configurationFile=file:{log_config}",
         f"-Djava.io.tmpdir={scratch}",
-        "-Djdk.reflect.useDirectMethodHandle=false",
-        "-Dio.netty.tryReflectionSetAccessible=true",
-        "-XX:+IgnoreUnrecognizedVMOptions",
-        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
-        *_JIT_OPTIONS,
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in SETTINGS["jvm"]["opened_packages"]),
+        *SETTINGS["jvm"]["options"],
         *(archive.options(scratch) if archive else ()),
         *shlex.split(settings.get(_DRIVER_OPTIONS, "")),
         "org.apache.spark.deploy.SparkSubmit",

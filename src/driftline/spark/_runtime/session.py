@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import driftline
-from driftline.core import sha256_hex, spark_settings
+from driftline.core import setting_text, sha256_hex, spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
 from driftline.spark._jobs import is_connect_session
 from driftline.spark._runtime import masters, pyspark_internals as internals
-from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm, begin_jvm, end_running_jvm, spark_home
+from driftline.spark._runtime.jvm import HADOOP_VARIABLES, SETTINGS, Jvm, begin_jvm, end_running_jvm, spark_home
 from driftline.tables import Stats, TableDiffJob, Write
 
 if TYPE_CHECKING:
@@ -36,39 +36,7 @@ if TYPE_CHECKING:
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _QUICK_JIT = "-XX:TieredStopAtLevel=1"  # executors only move blobs, too
 
-# driftline's tasks exchange few rows with large blobs, in partitions that mean something: these cannot be changed.
-SQL_SETTINGS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    # Compiling code for a few rows takes longer than it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-_USUAL = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.sql.catalogImplementation": "in-memory",
-    # Spark reuses only workers with equal settings: this one makes the early workers usable for DataFrames.
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    "spark.sql.defaultUrlStreamHandlerFactory.enabled": "false",  # for `ADD JAR`; it reads Hadoop's settings
-}
-_NEAR = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_LOCAL = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is involved
-_OURS = {"spark.master", "spark.app.name", "spark.remote", *SQL_SETTINGS}
-
-TASK_ENVIRONMENT = {
-    # One task, one thread: Spark already runs a task per core.
-    "POLARS_MAX_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "ARROW_DEFAULT_THREADS": "1",
-    "PYTHONWARNINGS": "ignore::FutureWarning",
-    # Tasks hash nothing by object identity; a fixed seed gives sets the same order in every worker.
-    "PYTHONHASHSEED": "0",
-    "DRIFTLINE_OWN_WORKERS": "1",  # `_tasks.OWN_WORKERS`, which is not imported here: it imports Arrow
-}
+_OURS = {"spark.master", "spark.app.name", "spark.remote", *SETTINGS["fixed"]}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = frozenset({".pyc", ".pyo"})
 _CHECKED_ROWS = 1000
@@ -123,7 +91,7 @@ def _connect(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
 
     try:
         session: SparkSession = SparkSession.builder.remote(target).appName(app_name).create()
-        for key, value in {**SQL_SETTINGS, **given}.items():
+        for key, value in {**SETTINGS["fixed"], **given}.items():
             if not session.conf.isModifiable(key):
                 raise OptionError(f"{key} is a setting of the server at {target}: set it there", code="server_setting")
             session.conf.set(key, value)
@@ -150,7 +118,7 @@ def _begin_jvm(target: str, given: dict[str, str]) -> Jvm:
 
 
 def _jvm_environment(target: str) -> dict[str, str]:
-    environment = dict(TASK_ENVIRONMENT)
+    environment = dict(SETTINGS["tasks"])
     if masters.is_local(target) or masters.is_loopback(target):
         # Local workers get the driftline of this process, also when it runs from a source tree.
         paths = [str(Path(driftline.__file__).parent.parent), os.environ.get("PYTHONPATH")]
@@ -253,13 +221,13 @@ def run_table_diff(job: TableDiffJob, write: Write) -> Stats:
 # Settings: what driftline's jobs need, the defaults, and what the user sets (configuration).
 
 
-def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
+def checked_settings(given: Mapping[str, str | float]) -> dict[str, str]:
     """The user's settings; those that driftline must set itself are refused."""
     for name in given:
         if name in _OURS:
             remedy = "use --master" if name in ("spark.master", "spark.remote") else "leave it out"
             raise OptionError(f"{name} is set by driftline: {remedy}", code="invalid_spark_setting", setting=name)
-    return dict(given)
+    return {name: setting_text(value) for name, value in given.items()}
 
 
 def needs_home(master: str) -> bool:
@@ -276,14 +244,18 @@ def is_plain(master: str, given: Mapping[str, str]) -> bool:
 
 def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """All settings of a classic session; the user's override the defaults."""
-    usual = {**_USUAL, "spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    usual = {
+        **SETTINGS["usual"],
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
     if masters.is_local(master) or masters.is_loopback(master):
-        usual |= _NEAR
+        usual |= SETTINGS["near"]
     if masters.is_local(master):
-        usual |= _LOCAL
-    settings = {**usual, **given, **SQL_SETTINGS}
+        usual |= SETTINGS["local"]
+    settings = {**usual, **given, **SETTINGS["fixed"]}
     if not masters.is_local(master):  # executors of a cluster; the user's Java options come last and win
-        settings |= {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
+        settings |= {f"spark.executorEnv.{name}": value for name, value in SETTINGS["tasks"].items()}
         settings[_EXECUTOR_OPTIONS] = f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()
     return settings
 

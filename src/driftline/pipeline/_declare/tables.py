@@ -1,0 +1,78 @@
+"""Tables that are no files, as the stages of a run read them: through the one port of sources.
+
+A table with versions is read in place. One without (of PostgreSQL) may change between two stages: its rows are copied
+once in a run, all stages read the copy, and the rows are its fingerprint.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from driftline import sources
+from driftline.core import Location, Workspace, open_to_read, remove, text_into
+from driftline.errors import InputError
+from driftline.pipeline._declare.declaration import TableAddress
+from driftline.sources import ReadOptions, Source
+
+
+class TableReader:
+    """The tables of one run; copies lie in `work`, else in a temporary folder."""
+
+    def __init__(self, work: Location | None = None) -> None:
+        self._work = work
+        self._temporary = Workspace()
+        self._folders: list[Location] = []
+        self._copies: dict[str, str] = {}
+
+    def beside(self, text: str) -> list[str]:
+        """The addresses of the tables among which those of a pattern are."""
+        return sources.tables_beside(text)
+
+    def header(self, given: str, options: ReadOptions) -> tuple[str, ...]:
+        """The columns of a snapshot."""
+        return sources.header_of(given, options)
+
+    def given(self, text: str) -> str:
+        """What the stages read: the copy where there is one."""
+        return self._copies.get(text, text)
+
+    def numbers(self, text: str, options: ReadOptions) -> dict[str, str]:
+        """The columns that the table declares as numbers."""
+        return sources.declared_numbers(text, options)
+
+    def content(self, table: TableAddress) -> str:
+        """A text for the content of the table, as this run reads it."""
+        with Workspace() as workspace:
+            source = sources.open_source(table, workspace)
+            content = source.identity or self._copied(table, source, workspace)
+            return f"{source.format} {content}"
+
+    def check(self, table: TableAddress, content: str) -> None:
+        """Raise if a table that is read in place is no longer what this run began with."""
+        if table not in self._copies and self.content(table) != content:
+            words = f"{table} changed while it was being read: name a version, or run again"
+            raise InputError(words, code="source_changed", path=table)
+
+    def close(self) -> None:
+        """Remove the copies."""
+        self._temporary.close()
+        for folder in self._folders:
+            remove(folder)
+
+    def _copied(self, text: str, source: Source, workspace: Workspace) -> str:
+        folder = self._new_folder()
+        copy = folder / "rows.jsonl"
+        with text_into(copy, "utf-8") as out:
+            out.writelines(sources.json_lines(source, workspace))
+        with open_to_read(copy) as lines:
+            content = sources.rows_digest(lines)
+        if not content:  # without rows there are no columns in it
+            copy = sources.write_empty_like(text, ReadOptions(), folder)
+        self._copies[text] = str(copy)
+        return str(content)
+
+    def _new_folder(self) -> Location:
+        folder = (self._work or self._temporary.folder) / f"table-{secrets.token_hex(8)}"
+        self._folders.append(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
