@@ -17,18 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.core import (
-    TABLE_COUNTS,
-    JsonObject,
-    StrPath,
-    Threshold,
-    Tracker,
-    explain_os_error,
-    io_errors,
-    no_progress,
-    parse_threshold,
-    replace_file,
-)
+from driftline import core
 from driftline.errors import Cancelled, DriftlineError, OptionError
 from driftline.pipeline._declare.declaration import ENGINES, at_least, checked, memory_of, one_of
 from driftline.pipeline._declare.toml import Section, declared, read_document
@@ -54,8 +43,8 @@ class Pair:
     old: str
     new: str
     options: TableOptions
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
+    fail_if: tuple[core.Threshold, ...] = ()
+    warn_if: tuple[core.Threshold, ...] = ()
     events: Path | None = None
 
 
@@ -72,7 +61,7 @@ class PairsFile:
     events: str | None = declared(Section.text, None)
 
 
-def read_pairs(path: StrPath) -> PairsFile:
+def read_pairs(path: core.StrPath) -> PairsFile:
     """Read and check a file of pairs; the first mistake is raised with its line."""
     file = Path(path)
     root = read_document(file)
@@ -111,15 +100,15 @@ def _rule_names() -> list[str]:
     return sorted((option_names() - {"fail_if"}) | set(_LIMITS))
 
 
-def _thresholds(section: Section, key: str, given: Any) -> tuple[Threshold, ...]:
+def _thresholds(section: Section, key: str, given: Any) -> tuple[core.Threshold, ...]:
     texts = [given] if isinstance(given, str) else given
     try:
-        found = tuple(map(parse_threshold, texts))
+        found = tuple(map(core.parse_threshold, texts))
     except (ValueError, TypeError) as error:
         section.fail(f"{key!r}: {error}", key)
     for one in found:
-        if one.count not in TABLE_COUNTS:
-            section.fail(f"{key!r} knows the counts {', '.join(TABLE_COUNTS)}, not {one.count!r}")
+        if one.count not in core.TABLE_COUNTS:
+            section.fail(f"{key!r} knows the counts {', '.join(core.TABLE_COUNTS)}, not {one.count!r}")
     return found
 
 
@@ -171,7 +160,7 @@ class CheckReport:
         """0 all passed, 1 a limit was exceeded, 2 a pair could not be compared."""
         return 2 if self.totals["error"] else 1 if self.totals["failed"] else 0
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> core.JsonObject:
         """The report as plain data."""
         return {
             "check": self.name,
@@ -190,12 +179,12 @@ def check_pairs(
     engine: str | None = None,
     master: str | None = None,
     parallel: int | None = None,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
     on_result: Callable[[PairResult], None] = lambda result: None,
 ) -> CheckReport:
     """Compare every pair, several at once; one that cannot be compared does not stop the others."""
     chosen = _chosen(file.pairs, select)
-    tracker = tracker or no_progress()
+    tracker = tracker or core.no_progress()
     started = time.monotonic()
     at_once = parallel or file.parallel
     run_engine = RunEngine(engine or file.engine, master or file.master, memory=file.memory, parallel=at_once)
@@ -224,7 +213,7 @@ def _chosen(pairs: Sequence[Pair], select: Sequence[str]) -> list[Pair]:
     return [pair for pair in pairs if not select or any(fnmatchcase(pair.name, each) for each in select)]
 
 
-def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
+def _check(pair: Pair, engine: RunEngine, tracker: core.Tracker) -> PairResult:
     started = time.monotonic()
 
     def result(verdict: Verdict, **facts: Any) -> PairResult:
@@ -235,7 +224,7 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
         # Events are written beside their place before they are moved there, so that it is one step.
         beside = None if pair.events is None else pair.events.parent
         if beside is not None:
-            with io_errors(beside):
+            with core.io_errors(beside):
                 beside.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=beside) as folder:
             events = Path(folder, "events.jsonl")
@@ -244,17 +233,17 @@ def _check(pair: Pair, engine: RunEngine, tracker: Tracker) -> PairResult:
                 stats = find_engine(engine.choose(job))(job, out.write)
             facts = {**_judged(pair, stats), "samples": _samples(events)}
             if pair.events is not None:
-                replace_file(events, pair.events)
+                core.replace_file(events, pair.events)
                 facts["events"] = str(pair.events)
     except Cancelled:
         raise
     except (DriftlineError, OSError) as error:
-        told = explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
+        told = core.explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
         return result("error", problem=told.message, code=told.code)
     return result(**facts)
 
 
-def _judged(pair: Pair, stats: Stats) -> JsonObject:
+def _judged(pair: Pair, stats: Stats) -> core.JsonObject:
     exceeded = stats.exceeded(pair.fail_if)
     if not pair.fail_if and stats.any_difference:
         exceeded = [_ANY]

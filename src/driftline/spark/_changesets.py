@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
+from driftline import core
 from driftline.changesets import Changeset, Patchset
 from driftline.changesets.kernels import (
     EventCollector,
@@ -31,17 +32,6 @@ from driftline.changesets.kernels import (
     describe_types,
     encode_events,
     joined_range,
-)
-from driftline.core import (
-    AnyPath,
-    LineRange,
-    Location,
-    PartWriter,
-    Tracker,
-    line_ranges,
-    no_progress,
-    open_to_read,
-    read_pieces,
 )
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
@@ -159,7 +149,7 @@ def diff_to_changeset(
     with open_session(job.master) as spark, scratch_place(spark) as scratch:
         if scratch is None:
             raise shared_folder_needed("a changeset is put into order in files")
-        events = PartWriter(scratch / "events")
+        events = core.PartWriter(scratch / "events")
         stats = run(replace(job, parts=events), events.write)
         events.commit()
         settings = {"folder": scratch, "tracker": job.tracker, **settings}
@@ -169,16 +159,16 @@ def diff_to_changeset(
 
 def events_to_changeset(
     spark: SparkSession,
-    path: AnyPath,
+    path: core.AnyPath,
     out: BinaryIO,
     format_name: str,
     *,
-    folder: Location,
+    folder: core.Location,
     table: str,
     types: Mapping[str, str],
     reading: Reading | None = None,
     notice: Callable[[str], None] | None = None,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
     split_bytes: int = SPLIT_BYTES,
     range_bytes: int = RANGE_BYTES,
 ) -> int:
@@ -187,10 +177,10 @@ def events_to_changeset(
     All workers see the events, and `folder`, where parts are written. `reading` gives the cells of an event their
     values.
     """
-    tracker = tracker or no_progress()
+    tracker = tracker or core.no_progress()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
     decoder = _read_decoder(path, table, types, reading)
-    splits = line_ranges(path, split_bytes)
+    splits = core.line_ranges(path, split_bytes)
     tasks = spark.range(0, len(splits), 1, len(splits))
     surveyed = tasks.mapInArrow(partial(_survey_task, decoder, splits), frame_schema(BLOCK_SCHEMA))
     rows = watched(spark, tracker, "column types", len(splits), surveyed.collect)
@@ -216,10 +206,10 @@ def events_to_changeset(
     return count
 
 
-def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: Reading | None) -> EventDecoder:
+def _read_decoder(path: core.AnyPath, table: str, types: Mapping[str, str], reading: Reading | None) -> EventDecoder:
     """The columns from the schema event, the key from the first event that has one."""
     columns: tuple[str, ...] = ()
-    for line in read_pieces(path):
+    for line in core.read_pieces(path):
         event = msgspec.json.decode(line)
         if event["type"] == "schema":
             columns = tuple(event["columns_b"])
@@ -231,7 +221,7 @@ def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: 
     return EventDecoder(table, types, columns, (), reading)
 
 
-def _survey_task(decoder: EventDecoder, splits: Sequence[LineRange], batches: Batches) -> Batches:
+def _survey_task(decoder: EventDecoder, splits: Sequence[core.LineRange], batches: Batches) -> Batches:
     def survey(number: int) -> SplitFacts | DriftlineError:
         """The facts, or the error: a failed task would only be retried."""
         try:
@@ -247,7 +237,7 @@ def _encode_splits(
     decoder: EventDecoder,
     plan: SectionPlan,
     ranges: int,
-    splits: Sequence[LineRange],
+    splits: Sequence[core.LineRange],
     first_events: Sequence[int],
     batches: Batches,
 ) -> Batches:
@@ -287,13 +277,13 @@ def _encoded(
             yield ShuffleBlock(target, _RECORDS, "", 0, blob)
 
 
-def _in_ranges(blocks: DataFrame, plan: SectionPlan, ranges: int, folder: Location | None) -> DataFrame:
+def _in_ranges(blocks: DataFrame, plan: SectionPlan, ranges: int, folder: core.Location | None) -> DataFrame:
     """Ranges of buckets in order: parts written into a folder, or blocks of bytes for the driver."""
     sort = partial(_sort_task, plan, folder)
     return blocks.transform(to_partitions, ranges, "target").mapInArrow(sort, frame_schema(BLOCK_SCHEMA))
 
 
-def _sort_task(plan: SectionPlan, folder: Location | None, batches: Batches) -> Batches:
+def _sort_task(plan: SectionPlan, folder: core.Location | None, batches: Batches) -> Batches:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):
@@ -315,9 +305,9 @@ def _sort_task(plan: SectionPlan, folder: Location | None, batches: Batches) -> 
     return pack(blocks())
 
 
-def _collected(decoder: EventDecoder, split: LineRange) -> EventCollector:
+def _collected(decoder: EventDecoder, split: core.LineRange) -> EventCollector:
     collector = decoder.collector()
-    with open_to_read(split.path) as file:
+    with core.open_to_read(split.path) as file:
         file.seek(split.start)
         lines = file.read(split.stop - split.start).split(b"\n")
     if decoder.reading is None:

@@ -18,21 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import xxhash
 
-from driftline.core import (
-    SHARED_FOLDER_VARIABLE,
-    Location,
-    ObjectPath,
-    Part,
-    Tracker,
-    Workspace,
-    io_errors,
-    location,
-    open_to_read,
-    remove,
-    shared_folder,
-    write_all,
-    write_part as write_numbered_part,
-)
+from driftline import core
 from driftline.errors import DriftlineError, EngineError, StorageError
 from driftline.spark._runtime.masters import is_local
 from driftline.spark._runtime.pyspark_internals import cancel_jobs, tag_jobs
@@ -53,7 +39,7 @@ def is_connect_session(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def watched(spark: SparkSession, tracker: Tracker, name: str, tasks: int, action: Callable[[], Result]) -> Result:
+def watched(spark: SparkSession, tracker: core.Tracker, name: str, tasks: int, action: Callable[[], Result]) -> Result:
     """The result of `action`, reported as a phase of about so many tasks; `EngineError` where Spark fails."""
     tag = f"driftline-{secrets.token_hex(6)}"
     outcome: Future[Result] = Future()
@@ -152,22 +138,22 @@ class OrderedPart:
     size: int
     checksum: str = ""
 
-    def in_folder(self) -> Part:
+    def in_folder(self) -> core.Part:
         """The part as a manifest names it."""
-        return Part(self.path.rpartition("/")[2], self.size, self.checksum)
+        return core.Part(self.path.rpartition("/")[2], self.size, self.checksum)
 
 
-def write_part(folder: Location, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
+def write_part(folder: core.Location, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
     """Write one range of the output into a new file of a folder that the driver sees too."""
-    if isinstance(folder, ObjectPath):
-        part = write_numbered_part(folder, range_number, pieces)
+    if isinstance(folder, core.ObjectPath):
+        part = core.write_part(folder, range_number, pieces)
         return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
     path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
     digest, size = xxhash.xxh3_128(), 0
-    with io_errors(path), open(path, "xb", buffering=0) as out:
+    with core.io_errors(path), open(path, "xb", buffering=0) as out:
         for piece in pieces:
             digest.update(piece)
-            size += write_all(out, piece)
+            size += core.write_all(out, piece)
     return OrderedPart(range_number, str(path), 0, size, f"xxh128:{digest.hexdigest()}")
 
 
@@ -179,7 +165,7 @@ def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
 def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
     """Stream the parts into one output, in order."""
     for part in in_order(parts):
-        with io_errors(part.path), open_to_read(part.path) as stream:
+        with core.io_errors(part.path), core.open_to_read(part.path) as stream:
             stream.seek(part.start)
             left = part.size
             while left:
@@ -190,7 +176,7 @@ def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
                 left -= len(data)
 
 
-def is_in(part: OrderedPart, folder: Location) -> bool:
+def is_in(part: OrderedPart, folder: core.Location) -> bool:
     """Whether a task wrote the part into this folder, and did not send it to the driver."""
     return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")
 
@@ -199,17 +185,17 @@ def is_in(part: OrderedPart, folder: Location) -> bool:
 
 
 @contextmanager
-def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
+def scratch_place(spark: SparkSession) -> Iterator[core.Location | None]:
     """A temporary folder of this job: on one machine, on a shared disk, or in a store; None if there is none."""
-    given = location(shared_folder() or "")
-    if isinstance(given, ObjectPath):
+    given = core.location(core.shared_folder() or "")
+    if isinstance(given, core.ObjectPath):
         place = given / f"driftline-{secrets.token_hex(8)}"
         try:
             yield place
         finally:
-            remove(place)
-    elif shared_folder() or (not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")):
-        with Workspace(shared_folder()) as workspace:
+            core.remove(place)
+    elif core.shared_folder() or (not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")):
+        with core.Workspace(core.shared_folder()) as workspace:
             yield workspace.folder
     else:
         yield None
@@ -217,14 +203,14 @@ def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
 
 def workspace_parent() -> str | None:
     """The parent of the driver's workspace: the shared folder, if that is a disk."""
-    given = shared_folder()
-    return None if given is None or isinstance(location(given), ObjectPath) else given
+    given = core.shared_folder()
+    return None if given is None or isinstance(core.location(given), core.ObjectPath) else given
 
 
 def shared_folder_needed(reason: str) -> EngineError:
     """The error for a job that needs storage which all machines see."""
     return EngineError(
         f"{reason}: name a folder or an address (s3://…) that this machine and all workers share in "
-        f"{SHARED_FOLDER_VARIABLE}",
+        f"{core.SHARED_FOLDER_VARIABLE}",
         code="shared_folder_needed",
     )

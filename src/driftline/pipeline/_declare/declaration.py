@@ -13,19 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from driftline.core import (
-    AGE,
-    INDEX_COUNTS,
-    PAYLOAD_COUNTS,
-    TABLE_COUNTS,
-    JsonObject,
-    Location,
-    ObjectPath,
-    StrPath,
-    Threshold,
-    is_url,
-    parse_threshold,
-)
+from driftline import core
 from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_table_name, is_column_type
 from driftline.errors import DriftlineError
 from driftline.lake import STATE_FORMATS
@@ -62,7 +50,7 @@ def at_least(least: int) -> Reader:
 def _path(section: Section, key: str, others: str = "") -> str | None:
     """A path of this machine, or an address in a store."""
     path = section.text(key)
-    is_other = path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://")
+    is_other = path is not None and _ADDRESS.match(path) and not core.is_url(path) and not path.startswith("file://")
     if path is not None and (is_other or _TABLE_ADDRESS.match(path)):
         words = f"{key!r} is {without_password(path)!r}: a pipeline takes paths, s3://, gs:// and abfs:// here{others}"
         section.fail(words, key, code="unsupported_address")
@@ -98,11 +86,11 @@ def _local_path(section: Section, key: str, why: str = "an index lies on a disk"
 def _limits(*known: str) -> Reader:
     """Limits of some counts."""
 
-    def read(section: Section, key: str) -> tuple[Threshold, ...]:
+    def read(section: Section, key: str) -> tuple[core.Threshold, ...]:
         found = []
         for text in section.texts(key) or ():
             try:
-                limit = parse_threshold(text, in_pipeline=True)
+                limit = core.parse_threshold(text, in_pipeline=True)
             except ValueError as error:
                 section.fail(f"{section.named(key)}: {error}", key)
             if limit.count not in known:
@@ -119,14 +107,14 @@ def memory_of(section: Section, key: str) -> int | None:
     return checked(section, lambda: memory_limit(text), key)
 
 
-def _inside(kind: type[Any], only_with_key: bool = False) -> JsonObject:
+def _inside(kind: type[Any], only_with_key: bool = False) -> core.JsonObject:
     """A record whose fields are keys of the same table."""
     return reading(lambda section, key: kind(**section.values(kind)) if key in section or not only_with_key else None)
 
 
 def _changes_address(section: Section, key: str) -> str:
     address = section.required(key)
-    if _ADDRESS.match(address) and not is_url(address):
+    if _ADDRESS.match(address) and not core.is_url(address):
         problem = f"{key!r} is {address!r}: a folder, or a prefix in s3, gs or abfs"
         section.fail(problem, key, code="unsupported_address")
     return address
@@ -141,7 +129,7 @@ def _columns(section: Section, key: str) -> dict[str, ColumnType]:
     return words
 
 
-def _options(section: Section, _: str) -> JsonObject:
+def _options(section: Section, _: str) -> core.JsonObject:
     """The options of the table diff that are present; the table of options says what each may be."""
     given = section.given(sorted(option_names() - _OWN_RULES))
     for name, option in OPTIONS.items():
@@ -163,7 +151,11 @@ def checked(section: Section, check: Callable[[], Checked], *keys: str) -> Check
         section.fail(error.message, *keys)
 
 
-_OF_TABLES, _OF_PAYLOADS, _OF_INDEXES = _limits(*TABLE_COUNTS, AGE), _limits(*PAYLOAD_COUNTS), _limits(*INDEX_COUNTS)
+_OF_TABLES, _OF_PAYLOADS, _OF_INDEXES = (
+    _limits(*core.TABLE_COUNTS, core.AGE),
+    _limits(*core.PAYLOAD_COUNTS),
+    _limits(*core.INDEX_COUNTS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +207,8 @@ class TableFlow:
     changes: ChangeSource | None = field(default=None, metadata=_inside(ChangeSource, only_with_key=True))
     columns: Mapping[str, ColumnType] = declared(_columns, dict)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy, metadata=_inside(SchemaPolicy))
-    fail_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
-    warn_if: tuple[Threshold, ...] = declared(_OF_TABLES, ())
+    fail_if: tuple[core.Threshold, ...] = declared(_OF_TABLES, ())
+    warn_if: tuple[core.Threshold, ...] = declared(_OF_TABLES, ())
     events: str | None = declared(_path, None)
     events_format: str = declared(lambda section, key: section.choice(key, plain_formats()), "jsonl")
     deltas: bool = declared(Section.flag, False)
@@ -238,7 +230,7 @@ class TableFlow:
         """The paths of the declared targets that are files, by the names of the targets."""
         return {name: getattr(self, name) for name in self.targets if name != "deltas"}
 
-    def rules(self) -> JsonObject:
+    def rules(self) -> core.JsonObject:
         """The rules of its diff, as the table diff takes them."""
         # Records of stages have these five in this order, given or not.
         usual = {"mode": None, "key_columns": list(self.key), "header_mode": "strict"}
@@ -258,8 +250,8 @@ class PayloadFlow:
     id_name: str = declared(Section.text, "id", "id")
     root: str | None = declared(Section.text, None)
     config: Mapping[str, Any] = declared(Section.table, dict)
-    fail_if: tuple[Threshold, ...] = declared(_OF_PAYLOADS, ())
-    warn_if: tuple[Threshold, ...] = declared(_OF_PAYLOADS, ())
+    fail_if: tuple[core.Threshold, ...] = declared(_OF_PAYLOADS, ())
+    warn_if: tuple[core.Threshold, ...] = declared(_OF_PAYLOADS, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +266,8 @@ class IndexFlow:
     events: str | None = declared(_path, None)
     registry: bool = declared(Section.flag, False)
     allow_mismatch: bool = declared(Section.flag, False)
-    fail_if: tuple[Threshold, ...] = declared(_OF_INDEXES, ())
-    warn_if: tuple[Threshold, ...] = declared(_OF_INDEXES, ())
+    fail_if: tuple[core.Threshold, ...] = declared(_OF_INDEXES, ())
+    warn_if: tuple[core.Threshold, ...] = declared(_OF_INDEXES, ())
     repo: str | None = declared(_local_path, None)
 
 
@@ -332,7 +324,7 @@ class TableAddress(str):
     __slots__ = ()
 
 
-Place = Location | TableAddress
+Place = core.Location | TableAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,31 +354,31 @@ class Pipeline:
         """What relative paths start from."""
         return self.file.parent
 
-    def place(self, path: str) -> Location:
+    def place(self, path: str) -> core.Location:
         """A declared path as a path of this machine, or an address in a store."""
-        return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
+        return core.ObjectPath(path) if core.is_url(path) else self.directory / path.removeprefix("file://")
 
     def address(self, given: str) -> str:
         """A declared source as a diff takes it: paths in it are complete, other addresses as they are."""
         prefix = "delta:" if given.startswith("delta:") else ""
         path = given.removeprefix(prefix)
-        return given if is_url(path) or _TABLE_ADDRESS.match(path) else f"{prefix}{self.place(path)}"
+        return given if core.is_url(path) or _TABLE_ADDRESS.match(path) else f"{prefix}{self.place(path)}"
 
     def shown(self, path: Place) -> str:
         """A path as records and messages show it: relative to the pipeline file; an address as it is."""
         if isinstance(path, TableAddress):
             return path.replace(f"delta:{self.directory}/", "delta:")
-        if isinstance(path, ObjectPath):
+        if isinstance(path, core.ObjectPath):
             return path.url
         return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
 
 
-def state_directory(pipeline: Pipeline) -> Location:
+def state_directory(pipeline: Pipeline) -> core.Location:
     """Where the pipeline remembers what it did."""
     return pipeline.place(pipeline.state)
 
 
-def load(path: StrPath) -> Pipeline:
+def load(path: core.StrPath) -> Pipeline:
     """Read and check a pipeline file; the first mistake is raised with its line."""
     file = Path(path)
     root = read_document(file)
@@ -531,7 +523,7 @@ def _refuse_shared_targets(root: Section, pipeline: Pipeline) -> None:
     targets += [("indexes", flow.name, flow.events) for flow in pipeline.indexes if flow.events]
     seen: dict[str, str] = {}
     for group, name, path in targets:
-        place = path.rstrip("/") if is_url(path) else str((pipeline.directory / path).resolve())
+        place = path.rstrip("/") if core.is_url(path) else str((pipeline.directory / path).resolve())
         if place in seen:
             root.fail(f"{group}.{name} and {seen[place]} write the same file {path}", group, name)
         seen[place] = f"{group}.{name}"

@@ -15,19 +15,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from driftline.core import (
-    AGE,
-    JsonObject,
-    Location,
-    ObjectPath,
-    Threshold,
-    Tracker,
-    explain_os_error,
-    file_lock,
-    io_errors,
-    no_progress,
-    shared_location,
-)
+from driftline import core
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError, PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, Place, state_directory
 from driftline.pipeline._declare.snapshots import TableStages, find_snapshots, label_order
@@ -49,7 +37,7 @@ def run_pipeline(
     *,
     engine: str | None = None,
     master: str | None = None,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
     wait_seconds: float = 0.0,
     ignore_thresholds: bool = False,
     thorough: bool = False,
@@ -68,7 +56,7 @@ def run_pipeline(
             stage_graph(pipeline, tables),
             tables,
             run_engine,
-            tracker or Tracker(),
+            tracker or core.Tracker(),
             selection or Selection(),
             full_refresh,
             ignore_thresholds,
@@ -135,7 +123,7 @@ def stage_graph(pipeline: Pipeline, tables: TableReader) -> list[Stage]:
         from driftline.pipeline._stages.flows import flow_stages
 
         stages += flow_stages(pipeline)
-    owners: dict[Location, str] = {}
+    owners: dict[core.Location, str] = {}
     for stage in stages:
         for place in stage.outputs.values():
             if place in owners:
@@ -162,11 +150,11 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
     What is given raises once the lock is lost, which happens to leases in stores.
     """
     state = state_directory(pipeline)
-    with io_errors(pipeline.shown(state)):
+    with core.io_errors(pipeline.shown(state)):
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            check = stack.enter_context(file_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
+            check = stack.enter_context(core.file_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
         except LockedError as error:
             who = error.message.partition(": ")[0].partition(" is held ")[2]
             raise LockedError(
@@ -174,9 +162,9 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
             ) from error
         # All workers of a cluster see the state directory, so what they exchange lies there; a sweep empties it.
         work = state / "work"
-        if not isinstance(work, ObjectPath):
+        if not isinstance(work, core.ObjectPath):
             work.mkdir(exist_ok=True)
-        stack.enter_context(shared_location(str(work)))
+        stack.enter_context(core.shared_location(str(work)))
         yield check
 
 
@@ -198,7 +186,7 @@ class PipelineRun:
     stages: list[Stage]
     tables: TableReader
     engine: RunEngine
-    tracker: Tracker
+    tracker: core.Tracker
     selection: Selection
     full_refresh: bool
     ignore_thresholds: bool = False
@@ -288,7 +276,7 @@ class PipelineRun:
         self.runs[stage.name] = run
         verdicts = self._verdicts(stage, run)
         self._limits[stage.name] = [judged for _, judged in verdicts]
-        if any(judged.exceeded and judged.level == "fail" and limit.count != AGE for limit, judged in verdicts):
+        if any(judged.exceeded and judged.level == "fail" and limit.count != core.AGE for limit, judged in verdicts):
             self._gating.add(stage.name)  # old data are no wrong data: an age holds nothing back
         self.on_stage(run)
 
@@ -370,19 +358,19 @@ class PipelineRun:
         )
 
     # Limits that gate, limits that warn, usual counts, and the age of data (pipeline §5).
-    def _verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
+    def _verdicts(self, stage: Stage, run: StageRun) -> list[tuple[core.Threshold, JudgedLimit]]:
         """Every limit of a stage that can be judged, with what was measured."""
         pairs = [*(("fail", limit) for limit in stage.gate), *(("warn", limit) for limit in stage.warn)]
         if run.counts is None or run.record is None or not pairs:
             return []
         counts = dict(run.counts)
-        if any(limit.count == AGE for _, limit in pairs):
+        if any(limit.count == core.AGE for _, limit in pairs):
             counts |= stage.measures()
         found = []
         for level, limit in pairs:
             usual = self._usual_counts(stage.name, run.record.finished_at) if limit.of_usual else None
             judged = limit if usual is None else limit.against(usual)
-            if judged is not None and (limit.count != AGE or AGE in counts):
+            if judged is not None and (limit.count != core.AGE or core.AGE in counts):
                 words = judged.describe(counts)
                 found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
         return found
@@ -447,7 +435,7 @@ def _words(error: BaseException, stage: Stage) -> str:
     if isinstance(error, MemoryError):
         return "out_of_memory: not enough memory: set a lower 'memory' in [pipeline]"
     if isinstance(error, OSError):
-        explained = explain_os_error(error, f"the output of {stage.name}")
+        explained = core.explain_os_error(error, f"the output of {stage.name}")
         return f"{explained.code}: {explained.message}"
     lines = str(error).strip().splitlines() or ["no word"]
     return f"internal: {type(error).__name__}: {lines[0][:300]}"
@@ -499,7 +487,7 @@ class Selection:
                 )
 
 
-def failed_stages(last_run: JsonObject | None) -> frozenset[str]:
+def failed_stages(last_run: core.JsonObject | None) -> frozenset[str]:
     """The stages of the last run that were not done."""
     stages = (last_run or {}).get("stages", ())
     return frozenset(stage["stage"] for stage in stages if stage["result"] in _NOT_DONE)
@@ -520,7 +508,7 @@ class PlannedStage:
     seconds: float | None
     delivers: tuple[str, ...] = ()  # what it writes outside of the state directory
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> core.JsonObject:
         """The stage as plain data."""
         plain = asdict(self)
         del plain["delivers"]
@@ -534,7 +522,7 @@ def dry_run(
     """The plan of a run that would start now; sources that changed are read, and nothing is written."""
     with closing(engine_of(pipeline)) as engine, closing(TableReader()) as tables:
         stages = stage_graph(pipeline, tables)
-        run = PipelineRun(pipeline, stages, tables, engine, no_progress(), selection or Selection(), full_refresh)
+        run = PipelineRun(pipeline, stages, tables, engine, core.no_progress(), selection or Selection(), full_refresh)
         usual = _usual_seconds(run)
         return [_planned(run, stage, usual) for stage in stages]
 

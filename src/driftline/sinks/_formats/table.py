@@ -14,17 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from driftline.core import (
-    AnyPath,
-    LineRange,
-    Location,
-    Part,
-    commit_parts,
-    delta_options,
-    line_ranges,
-    manifest_version,
-    write_part,
-)
+from driftline import core
 from driftline.errors import StorageError
 
 SCHEMA = pa.schema(
@@ -65,33 +55,33 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
             writer.write_table(table)
 
 
-def known_version(target: Location, format_name: str) -> Any:
+def known_version(target: core.Location, format_name: str) -> Any:
     """The current version of the table; a commit is refused if it has changed since."""
-    return _loaded(target) if format_name == "delta" else manifest_version(target)
+    return _loaded(target) if format_name == "delta" else core.manifest_version(target)
 
 
 def write_table(
-    events: Sequence[AnyPath], target: Location, format_name: str, known: Any = None, each: Mapper = map
+    events: Sequence[core.AnyPath], target: core.Location, format_name: str, known: Any = None, each: Mapper = map
 ) -> None:
     """Write events as a folder of Parquet parts or a Delta table; `each` maps functions, locally or in tasks."""
-    ranges = [lines for piece in events for lines in line_ranges(piece, _PART_BYTES)]
-    counts: list[int] = list(each(LineRange.count, ranges))
+    ranges = [lines for piece in events for lines in core.line_ranges(piece, _PART_BYTES)]
+    counts: list[int] = list(each(core.LineRange.count, ranges))
     firsts = list(accumulate(counts, initial=0))[:-1]
     numbers = range(len(ranges))
     parts = list(each(_write_part, [target] * len(ranges), numbers, ranges, firsts))
     if format_name == "delta":
         commit_delta(target, parts, counts, known)
     else:
-        commit_parts(target, parts, known)
+        core.commit_parts(target, parts, known)
 
 
-def _write_part(target: Location, number: int, lines: LineRange, first: int) -> Part:
+def _write_part(target: core.Location, number: int, lines: core.LineRange, first: int) -> core.Part:
     sink = pa.BufferOutputStream()
     write_from(lines, first, sink)
-    return write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
+    return core.write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
 
 
-def write_from(lines: LineRange, first: int, sink: object) -> None:
+def write_from(lines: core.LineRange, first: int, sink: object) -> None:
     """Write the events of a range of lines; `first` is the number of the first one."""
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines.lines(), first):
@@ -119,18 +109,22 @@ def _text(raw: msgspec.Raw) -> str | None:
     return bytes(raw).decode() if raw else None
 
 
-def _loaded(target: Location) -> Any:
+def _loaded(target: core.Location) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(str(target), storage_options=delta_options(str(target)))
+        return DeltaTable(str(target), storage_options=core.delta_options(str(target)))
     except TableNotFoundError:
         return None
 
 
 def commit_delta(
-    target: Location, parts: Sequence[Part], counts: Sequence[int], known: Any = None, columns: pa.Schema = SCHEMA
+    target: core.Location,
+    parts: Sequence[core.Part],
+    counts: Sequence[int],
+    known: Any = None,
+    columns: pa.Schema = SCHEMA,
 ) -> None:
     """Make Parquet parts the content of a Delta table, new or as it was when it was `known`."""
     from deltalake import Schema
@@ -144,7 +138,7 @@ def commit_delta(
     schema = Schema.from_arrow(columns)
     try:
         if known is None:
-            options = delta_options(str(target))
+            options = core.delta_options(str(target))
             create_table_with_add_actions(str(target), schema, adds, mode="error", storage_options=options)
         else:
             known.create_write_transaction(adds, "overwrite", schema)
