@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,8 @@ PAIRS: dict[str, tuple[bytes, bytes, dict]] = {
         {"skip_lines_a": 2, "skip_lines_b": 1, "key_columns": ["id"]},
     ),
     "no header": (b"7,a\n8,b\n", b"7,a\n8,c\n", {"no_header": True, "key_columns": ["c1"]}),
+    "a header in A": (b"id,v\n7,a\n8,b\n", b"7,a\n8,c\n", {"no_header_b": True, "key_columns": ["id"]}),
+    "a header in B": (b"7,a\n8,b\n", b"id,v\n7,a\n8,c\n", {"no_header_a": True, "key_columns": ["id"]}),
     "two columns": (
         b"day,city,n\n1,x,5\n1,y,5\n2,x,5\n", b"day,city,n\n1,x,5\n1,y,6\n2,x,5\n", {"key_columns": ["day", "city"]}
     ),
@@ -105,3 +111,81 @@ def test_rules_are_taken_only_when_asked(tmp_path: Path) -> None:
     result = dl.diff(old, new, auto="rules")
     assert result.chosen == {"key_columns": ["id"], "normalize": {"city": "case"}}
     assert result.counts["changed"] == 1
+
+
+CITIES = ("Rome", "Oslo", "Lima", "Bern", "NA")
+LOOSE: dict[str, tuple[str, str, dict, str]] = {  # old, new, what is taken, what is proposed with its count
+    "null words": (
+        "id,city\n" + "".join(f"{n},{CITIES[n % 5]}\n" for n in range(20)),
+        "id,city\n" + "".join(f"{n},{CITIES[n % 5].replace('NA', '')}\n" for n in range(20)),
+        {"key_columns": ["id"], "null": ["", "NA"]},
+        "4 of 4 changes of city are nothing written otherwise: --null '' --null NA would leave 0",
+    ),
+    "date forms": (
+        "id,day\n" + "".join(f"{n},2024-01-{n:02}\n" for n in range(10, 30)),
+        "id,day\n" + "".join(f"{n},{n:02}.01.2024\n" for n in range(10, 30)),
+        {"key_columns": ["id"], "types_a": {"day": "date"}, "types_b": {"day": "date:%d.%m.%Y"}},
+        "20 of 20 changes of day are dates written otherwise: --as-a day=date --as-b day=date:%d.%m.%Y would leave 0",
+    ),
+    "a renamed column": (
+        "id,price,n\n" + "".join(f"{n},{n * 3},x\n" for n in range(20)),
+        "id,cost,n\n" + "".join(f"{n},{n * 3},x\n" for n in range(20)),
+        {"key_columns": ["id"], "rename": {"price": "cost"}},
+        "--rename price=cost: 20 of 20 rows are alike",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOSE)
+def test_what_loosens_equality_is_proposed_and_taken_when_asked(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old, new, taken, proposed = LOOSE[name]
+    (tmp_path / "a.csv").write_text(old)
+    (tmp_path / "b.csv").write_text(new)
+    command = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    is_rename = "rename" in taken
+    assert run(driftline, [*command, "--auto", "-o", str(tmp_path / "plain.jsonl")]) == (2 if is_rename else 1)
+    said = capfd.readouterr().err
+    assert f"proposed: {proposed}" in said
+    if is_rename:
+        assert said.endswith("this pair is read with --rename price=cost\n")
+        assert "price in A and cost in B: 20 of 20 rows are alike" in said
+    assert run(driftline, [*command, "--auto=rules", "-o", str(tmp_path / "auto.jsonl")]) == 0
+    lines = [line.removeprefix("auto: ") for line in capfd.readouterr().err.splitlines() if line.startswith("auto: ")]
+    flags = [word for line in lines for word in shlex.split(line)]
+    assert run(driftline, [*command, *flags, "-o", str(tmp_path / "given.jsonl")]) == 0
+    assert (tmp_path / "auto.jsonl").read_bytes() == (tmp_path / "given.jsonl").read_bytes()
+    result = dl.diff(*command[1:], auto="rules")
+    assert result.chosen == taken
+    assert not result
+    assert dl.diff(*command[1:], **taken).counts == result.counts
+
+
+def test_columns_without_proof_are_not_renamed(tmp_path: Path) -> None:
+    old = [{"id": n, "a": n, "b": n, "one": 1} for n in range(10)]
+    new = [{"id": n, "c": n, "d": 5, "two": 1} for n in range(10)]  # c may be a or b, and one value proves nothing
+    rules = {"key": "id", "header_mode": "common"}
+    assert "rename" not in dl.diff(old, new, auto="rules", **rules).chosen
+    with pytest.raises(dl.DriftlineError) as raised:
+        dl.diff(old, new, key="id", auto="rules")
+    assert raised.value.code == "header_mismatch"
+
+
+def test_rules_that_were_given_stay(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,city,v\n" + "".join(f"{n},Rome,X\n" for n in range(20)))
+    (tmp_path / "b.csv").write_text("id,city,v\n" + "".join(f"{n},ROME,x\n" for n in range(20)))
+    command = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id", "--normalize", "city=case"]
+    assert run(driftline, [*command, "--auto=rules", "-o", str(tmp_path / "out.jsonl")]) == 0
+
+
+def test_what_is_read_once_is_not_looked_at(tmp_path: Path) -> None:
+    """A key is chosen by the first rows, which a cursor or a stream would not give again."""
+    connection = sqlite3.connect(":memory:")
+    cursors = [connection.execute(f"SELECT 1 AS id, {value} AS v UNION SELECT 2, 5") for value in (3, 4)]
+    result = dl.diff(*cursors, auto=True)
+    assert (result.chosen, result.counts["changed"], result.counts["unchanged"]) == ({}, 1, 1)
+    (tmp_path / "a.csv").write_text("id,v\n1,x\n2,y\n")
+    command = [sys.executable, "-m", "driftline", "diff", str(tmp_path / "a.csv"), "-", "--auto"]
+    done = subprocess.run(command, input=b"id,v\n1,x\n2,z\n", capture_output=True, check=False)
+    assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["rows_changed"]) == (1, 1), done.stderr

@@ -52,7 +52,7 @@ def test_keys_by_number_of_typed_tables_and_results(write, capfd: pytest.Capture
     assert run(driftline, ["diff", a, b, "--key-number", "7"]) == 2
     assert 'Missing key column 7 in A: it has 3 (columns: "Id", "Name", "City")' in capfd.readouterr().err
     assert run(driftline, ["diff", a, b, "--key-number", "0"]) == 2
-    assert "columns are numbered from 1" in capfd.readouterr().err
+    assert "Missing key column 0 in A: it has 3" in capfd.readouterr().err
     assert run(driftline, ["diff", a, b, "--key-number", "1", "--ignore", "Id"]) == 2
     assert "ignore names the key column" in capfd.readouterr().err
 
@@ -94,8 +94,8 @@ def test_names_that_differ_in_case_alone_are_told_apart(write) -> None:
     a, b = write("a.csv", "k,ID,id\n1,2,3\n"), write("b.csv", "k,ID,id\n1,2,4\n")
     assert output(a, b, key="k", ignore_column_case=True) == output(a, b, key="k")
     b = write("b.csv", "k,Id\n1,2\n")
-    with pytest.raises(DriftlineError, match='Columns "ID" and "id" of A differ in case alone'):
-        dl.diff(a, b, key="k", ignore_column_case=True, header_mode="common")
+    schema = next(iter(dl.diff(a, b, key="k", ignore_column_case=True, header_mode="common")))
+    assert (schema["columns_removed"], schema["columns_added"]) == (["ID", "id"], ["Id"])  # it may be either
 
 
 def test_merge_takes_keys_by_number(write) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ TEXTS = [
     "Ä",
     "ä",
 ]
-CELLS = [*NUMBERS, *DATES, *TEXTS]
+NULLS = ["NA", "N/A", "null", "-"]
+WRITTEN = ["31.01.2024", "01/31/2024", "31/01/2024", "01.02.2024", "20240131", "1/2/2024", "2/1/2024", "2024/2/1"]
+CELLS = [*NUMBERS, *DATES, *TEXTS, *NULLS, *WRITTEN]
 
 
 def reference(before: str, after: str) -> str:
@@ -82,16 +85,32 @@ def reference(before: str, after: str) -> str:
         return "blanks"
     if old.casefold() == new.casefold():
         return "case_blanks"
-    if before == "" or after == "":
-        return "filled" if before == "" else "emptied"
+    if before == "" or after == "" or {before, after} <= set(NULLS):
+        return "null_word" if {before, after} <= {"", *NULLS} else "filled" if before == "" else "emptied"
     numbers = [_decimal(cell) for cell in (before, after)]
     if numbers[0] is not None and numbers[1] is not None:
         return _number_kind(numbers[0], numbers[1], before, after)
     moments = [_moment(cell) for cell in (before, after)]
     if moments[0] is not None and moments[1] is not None and moments[0][0] == moments[1][0]:
         return "date_format" if moments[0] == moments[1] else "date"
+    if _same_day(before, after):
+        return "date_format"
     lists = [_list(cell) for cell in (before, after)]
     return "reordered" if lists[0] is not None and lists[0] == lists[1] else "other"
+
+
+def _same_day(before: str, after: str) -> bool:
+    """Whether two cells are one day in two forms, which are not day and month in another order alone."""
+    forms = ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"]
+    swapped = [("%d/%m/%Y", "%m/%d/%Y"), ("%m/%d/%Y", "%d/%m/%Y")]
+    days: list[dict[str, date]] = [{}, {}]
+    for found, cell in zip(days, (before, after), strict=True):
+        for form in forms:
+            if form in ("%Y-%m-%d", "%Y%m%d") and not re.fullmatch(r"\d{4}-\d\d-\d\d|\d{8}", cell.strip()):
+                continue
+            with contextlib.suppress(ValueError):
+                found[form] = datetime.strptime(cell.strip(), form).date()
+    return any(days[0][x] == days[1][y] and (x, y) not in swapped for x in days[0] for y in days[1])
 
 
 def _decimal(cell: str) -> Decimal | None:
@@ -224,7 +243,9 @@ def _profile(a: list[dict[str, str]], b: list[dict[str, str]], engine: str, **ru
 def test_a_suggested_rule_leaves_as_many_changes_as_it_says(rows: list[tuple[str, str]]) -> None:
     a, b = ([{"id": f"{n:03}", "v": pair[at]} for n, pair in enumerate(rows)] for at in (0, 1))
     for one in _profile(a, b, "local").suggestions():
-        rule = {"types": [f"v={one.value}"]} if one.option == "as" else {one.option: [one.flag.partition(" ")[2]]}
+        rule: dict[str, list[str]] = {}
+        for option, value in one.rules:
+            rule.setdefault(option.replace("-", "_"), []).append(value)
         left = _profile(a, b, "local", **rule)
         assert sum(column.changes for column in left.columns.values()) == one.leaves, one.flag
 

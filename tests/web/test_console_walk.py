@@ -16,6 +16,8 @@ import pytest
 
 import driftline as dl
 from driftline import codeindex
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline
 from driftline.tables import check_options, remedies
 from driftline.web._console.start import options_of
 from support.console_folder import (
@@ -313,6 +315,25 @@ def test_a_row_without_a_unique_column_is_compared_by_position(walker: Walker, f
     (folder / "y.csv").write_text("v\n1\n2\n")
     page = walker.open("/").form("#compare").fill(a="x.csv", b="y.csv").run()
     assert "by position" in page.one(".meta").text
+
+
+def test_files_are_read_as_they_want_and_the_result_names_the_options(walker: Walker, folder: Path) -> None:
+    """With the options that the page names the command gives the same bytes."""
+    (folder / "odd-1.csv").write_bytes("Report\n\nid;city\n1;Köln\n2;Bern\n".encode("cp1252"))
+    (folder / "odd-2.csv").write_text("1,Köln\n2,Basel\n")
+    page = walker.open("/").form("#compare").fill(a="odd-1.csv", b="odd-2.csv").run().counted()
+    assert count(page, "changed") == 1
+    shown = [each.text for each in page.all(".meta code")]
+    assert shown[0] == "id"
+    flags = ["--key", "id"]
+    for text in shown[1:]:
+        name, _, value = text.partition(" ")
+        flags += [f"--{name}", *([value] if value else [])]
+    assert {"--encoding-a", "--delimiter-a", "--skip-lines-a", "--no-header-b"} <= set(flags)
+    done = folder / "command.jsonl"
+    assert run(driftline, ["diff", str(folder / "odd-1.csv"), str(folder / "odd-2.csv"), *flags, "-o", str(done)]) == 1
+    [stored] = [each for each in (folder / ".driftline").rglob("*.jsonl") if b"Basel" in each.read_bytes()]
+    assert stored.read_bytes() == done.read_bytes()
 
 
 def test_two_clicks_lead_to_the_newest_pair(walker: Walker, folder: Path) -> None:

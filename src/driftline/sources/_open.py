@@ -136,8 +136,10 @@ def _is_data(name: str) -> bool:
     return not name.startswith(("_", ".")) and format_of_suffix(known_suffix(name)) is not None
 
 
-def is_stream(given: StrPath) -> bool:
-    """Whether an input can be read only once: standard input, a pipe, `<(…)`."""
+def is_stream(given: Any) -> bool:
+    """Whether an input can be read only once: standard input, a pipe, `<(…)`, a cursor, a reader of batches."""
+    if is_in_memory(given):
+        return any(hasattr(given, name) for name in ("fetchone", "read_next_batch", "__next__"))
     name = os.fspath(given)
     if name == STANDARD_INPUT:
         return True

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from driftline.tables._explain import (
         as_flags as as_flags,
         explain_plan as explain_plan,
+        first_rows as first_rows,
+        found_renames as found_renames,
         heading_of as heading_of,
         key_candidates as key_candidates,
         reading_of as reading_of,
@@ -62,6 +64,5 @@ if TYPE_CHECKING:
         option_names as option_names,
     )
     from driftline.tables._profile import Profile as Profile
-    from driftline.tables._rules import EXACT as EXACT
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

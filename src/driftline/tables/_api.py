@@ -14,10 +14,10 @@ from driftline.core import SHOWN_CHANGES, DiffMembers, StrPath, Tracker, atomic_
 from driftline.errors import DriftlineError
 from driftline.sinks import Title, cell_text, find_format, format_for, packed, settings_for, write_events
 from driftline.sources import is_in_memory
+from driftline.tables import _explain
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import Event, Stats, count_changes
-from driftline.tables._explain import heading_of, identity, reading_of, remedy, report_settings, suggested_rules
-from driftline.tables._options import DiffRules, check_options
+from driftline.tables._options import DiffRules, check_options, pairs
 from driftline.tables._profile import Profile
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def diff(
     ['schema', 'changed', 'stats']
     """
     given: dict[str, Any] = {name: value for name, value in rules.items() if value is not None}
-    chosen = reading_of(a, b, given) if auto else {}
+    chosen = _explain.reading_of(a, b, given) if auto else {}
+    if auto == "rules" and (renames := _explain.found_renames(a, b, {**given, **chosen})):
+        chosen["rename"] = {**dict(pairs(given.get("rename", {}))), **{old: new for old, (new, _) in renames.items()}}
     tracker = tracker or no_progress()
 
     def run(added: Mapping[str, Any]) -> TableDiff:
@@ -66,14 +68,16 @@ def diff(
         try:
             stats = find_engine(name)(job, stream.write)
         except DriftlineError as error:
-            words = None if auto else remedy(error, job, given, in_python=True)
+            words = _explain.remedy(error, job, {**given, **added}, in_python=True)
             if words is not None:
                 error.add_note(words)
             raise
         return TableDiff(cast(BinaryIO, stream), stats, job, dict(added))
 
     result = run(chosen)
-    return run({**chosen, **suggested_rules(result.profile(), given)}) if auto == "rules" and result else result
+    return (
+        run({**chosen, **_explain.suggested_rules(result.profile(), given)}) if auto == "rules" and result else result
+    )
 
 
 def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
@@ -121,7 +125,7 @@ class TableDiff(DiffMembers):
         self._reading = Lock()
         self._counts = stats
         self._job = replace(job, options=stats.options or job.options)
-        self._heading = heading_of(self._job, notes=stats.notes)
+        self._heading = _explain.heading_of(job, stats)
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[Event]:
@@ -277,7 +281,7 @@ class TableDiff(DiffMembers):
             yield event["type"], place, ", ".join(cells)
 
     def _headline(self) -> str:
-        return f"{repr(self)[1:-1].removeprefix('TableDiff: ')} ({identity(self._job.options)})"
+        return f"{repr(self)[1:-1].removeprefix('TableDiff: ')} ({_explain.identity(self._job.options)})"
 
     def _change_lines(self) -> Iterator[str]:
         return (f"{kind} {place}: {what}" for kind, place, what in self._shown())
@@ -300,7 +304,7 @@ class TableDiff(DiffMembers):
         """
         name = format_for(path, format)
         find_format(name)
-        report = report_settings(self._job.options, self._counts, self._heading)
+        report = _explain.report_settings(self._job.options, self._counts, self._heading)
         settings = settings or {**report, **settings_for(path)}
         inputs = [given for given in (self._job.a, self._job.b) if not is_in_memory(given)]
         with atomic_write(path, inputs) as file, packed(file, path) as out:

@@ -22,14 +22,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, cast
 from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, open_output, read_lines
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
 from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
-from driftline.tables._columns import (
-    Sides,
-    column_rules,
-    duplicate_key_problem,
-    missing_key_problem,
-    named_options,
-    width_problem,
-)
+from driftline.tables import _columns
 from driftline.tables._events import Event
 from driftline.tables._options import TableOptions, check_options
 from driftline.tables._rules import CellRule
@@ -78,10 +71,12 @@ def merge(
         raise OptionError(words, code="invalid_option_combination")
     with Workspace() as workspace:
         mine = _read("OURS", ours, options, workspace, prefer)
-        options = named_options(options, mine.header, mine.header)
+        options = _columns.named_options(options, mine.header, mine.header)
         before = _read("BASE", base, options, workspace, prefer, mine)
         other = _read("THEIRS", theirs, options, workspace, prefer, mine)
-        rules = column_rules([one.header for one in (before, mine, other)], options, Sides(mine.typed, mine.typed))
+        rules = _columns.column_rules(
+            [one.header for one in (before, mine, other)], options, _columns.Sides(mine.typed, mine.typed)
+        )
         merged = _Merge(rules, options, prefer, conflicts == "markers", before, mine, other).run()
         if output is not None and (not merged.conflicts or merged.is_written):
             with atomic_write(output, (base, theirs)) as out:
@@ -118,10 +113,10 @@ class MergeTable:
             key = tuple(form_of(rules[column], row.get(column), self.typed) for column in options.key_columns)
             for column, form in zip(options.key_columns, key, strict=True):
                 if options.empty_key == "error" and form in rules[column].missing_forms(typed=self.typed):
-                    raise missing_key_problem(name, number, column).to_error()
+                    raise _columns.missing_key_problem(name, number, column).to_error()
             if key in found:
                 named = {column: _shown(row.get(column), self.typed) for column in options.key_columns}
-                raise duplicate_key_problem(name, number, found[key][0], named).to_error()
+                raise _columns.duplicate_key_problem(name, number, found[key][0], named).to_error()
             found[key] = number, row
         return {key: row for key, (_, row) in found.items()}
 
@@ -156,7 +151,7 @@ def _read_csv(name: str, source: CsvSource, prefer: Prefer | None) -> MergeTable
     rows: list[tuple[int, Row]] = []
     for number, record in without_markers(table.rows, mark, prefer, name):
         if len(record) != width:
-            raise width_problem(side, number, width, len(record)).to_error()
+            raise _columns.width_problem(side, number, width, len(record)).to_error()
         rows.append((number, dict(zip(table.header, record, strict=True))))
     return MergeTable(name, table.header, rows, CsvStyle.of(source))
 

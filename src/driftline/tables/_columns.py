@@ -152,36 +152,26 @@ def _family(kind: str | None) -> str:
 
 def named_options(options: TableOptions, header_a: Sequence[str], header_b: Sequence[str]) -> TableOptions:
     """Options by the names of columns: keys that are given by number, and names whose case does not matter."""
-    keys, renames = list(options.key_columns), list(options.rename)
+    keys, renames = list(options.key_columns), dict(options.rename)
     if options.ignore_column_case:
         keys = [name if name in header_a else _only_like(name, header_a) for name in keys]
-        olds, news = {*header_b, *dict(renames)}, {*header_a, *dict(renames).values()}
-        in_a = _in_any_case([name for name in header_a if name not in olds], "A")
-        in_b = _in_any_case([name for name in header_b if name not in news], "B")
-        renames += [(name, in_b[folded]) for folded, name in in_a.items() if folded in in_b]
+        olds = [name for name in header_a if name not in header_b and name not in renames]
+        news = [name for name in header_b if name not in header_a and name not in renames.values()]
+        found = {old: _only_like(old, news) for old in olds}
+        renames.update((old, new) for old, new in found.items() if new != old and _only_like(new, olds) == old)
     for number in options.key_numbers:
-        if number > len(header_a):
+        if not 0 < number <= len(header_a):
             words = f"Missing key column {number} in A: it has {len(header_a)} (columns: {_quoted(header_a)[1:-1]})"
             raise TableError(words, code="missing_key_column", side="A")
         keys.append(header_a[number - 1])
-    named = replace(options, key_columns=tuple(dict.fromkeys(keys)), key_numbers=(), rename=tuple(renames))
+    named = replace(options, key_columns=tuple(dict.fromkeys(keys)), key_numbers=(), rename=tuple(renames.items()))
     return checked_combination(replace(named, ignore_column_case=False))
 
 
-def _only_like(name: str, header: Sequence[str]) -> str:
-    """The only column that has a name in any case; else the name, which is then reported as missing."""
-    found = [other for other in header if other.casefold() == name.casefold()]
+def _only_like(name: str, names: Sequence[str]) -> str:
+    """The only name that differs from one in case alone; else the name itself, for which there is no partner then."""
+    found = [other for other in names if other.casefold() == name.casefold()]
     return found[0] if len(found) == 1 else name
-
-
-def _in_any_case(names: Sequence[str], side: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in names:
-        other = found.setdefault(name.casefold(), name)
-        if other != name:
-            words = f"Columns {_quoted(other)} and {_quoted(name)} of {side} differ in case alone: name them exactly"
-            raise TableError(words, code="duplicate_column_name", side=side, column=name)
-    return found
 
 
 def resolve_columns(
@@ -395,8 +385,6 @@ def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
         return "the same columns in another order: --header-mode sorted takes that"
     parts = [f"only in {side}: {_quoted(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
     remedy = "--header-mode common compares the columns that both have"
-    if only_a and only_b and min(len(a), len(b)) > 1:
-        remedy += f", --rename {_shown(only_a[0])}={_shown(only_b[0])} takes one for the other"
     if any(re.match(r"[+-]?[0-9]", name) for name in (*only_a, *only_b)):  # as cells do and names rarely
         remedy += ", --no-header takes files without a header line"
     return f"{', '.join(parts)}; {remedy}"
@@ -424,10 +412,6 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
     hint = f"; did you mean {_quoted(near[0])}?" if near else ""
     more = f" and {len(header) - _MOST_NAMES} more" if len(header) > _MOST_NAMES else ""
     return f" (columns: {', '.join(map(_quoted, header[:_MOST_NAMES]))}{more}){hint}"
-
-
-def _shown(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else _quoted(name)
 
 
 def _quoted(names: str | Sequence[str]) -> str:

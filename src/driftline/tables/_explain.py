@@ -26,7 +26,7 @@ from driftline.sources import CsvSource, ReadOptions, Source, input_size, is_in_
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, find_engine, named_sides, open_sides
 from driftline.tables._events import Stats
-from driftline.tables._options import DEFAULTS, OPTIONS, DeclaredTypes, TableOptions, check_options
+from driftline.tables._options import ALIASES, DEFAULTS, OPTIONS, DeclaredTypes, TableOptions, check_options, pairs
 from driftline.tables._rules import Tolerance
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ _ENCODINGS = (
 )
 _DATA = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 _LIKE_KEYS = re.compile(r"(?i)(?:.*[_ .-])?(?:id|key|code|uuid|guid|number|no|nr|sku|iso\w*)|.*Id|.*ID")
-_MOST_FIXES = 6
 _FITS = 0.9  # of the lines: some may be ragged
 
 
-def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None, notes: Sequence[str] = ()) -> Title:
+def heading_of(job: TableDiffJob, stats: Stats, engine: str = "", seconds: float | None = None) -> Title:
     """The title of a result: the inputs, the key and rules, and the current time."""
-    about = identity(job.options) + (f" · {engine}, {seconds:.1f} s" if seconds is not None else "")
+    options = stats.options or job.options
+    about = identity(options) + (f" · {engine}, {seconds:.1f} s" if seconds is not None else "")
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    rules = " · ".join([*rules_in_words(job.options), *notes])
+    rules = " · ".join([*rules_in_words(options), *stats.notes])
     return Title(f"{_name(job.a)} → {_name(job.b)}", about, rules, when)
 
 
@@ -121,11 +121,10 @@ def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
 
 
 def _types(sides: tuple[DeclaredTypes, DeclaredTypes]) -> str:
-    a, b = (
-        ", ".join(f"{name} {kind.name}{f':{pattern.text}' if pattern else ''}" for name, (kind, pattern) in types)
-        for types in sides
-    )
-    return f"as {a}" if a == b else " · ".join(f"as {types} ({side})" for types, side in ((a, "A"), (b, "B")) if types)
+    of_side = _by_column("as", lambda declared: declared[0].name + (f":{declared[1].text}" if declared[1] else ""))
+    if sides[0] == sides[1]:
+        return of_side(sides[0])
+    return " · ".join(f"{of_side(types)} ({side})" for types, side in zip(sides, "AB", strict=True) if types)
 
 
 def _tolerance(limit: Tolerance) -> str:
@@ -194,9 +193,8 @@ def _shown(given: object) -> str:
 def _described(source: Source) -> str:
     files = f"{len(source.files)} files, " if len(source.files) > 1 else ""
     size = "size not known" if source.size is None else f"{source.size:,} bytes"
-    read = ""
-    if isinstance(source, CsvSource):
-        read = f", {source.reading.encoding}, delimiter {source.reading.delimiter!r}"
+    how = source.reading if isinstance(source, CsvSource) else None
+    read = "" if how is None else f", {how.encoding}, delimiter {how.delimiter!r}"
     return f"{source.format}, {files}{size}{read}"
 
 
@@ -224,6 +222,9 @@ def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *
     """What helps against an error: options for such errors, and those that were found to read this very pair."""
     found = fixes(error, job, given) if error.code in _READING_ERRORS else None
     words = [None if in_python else hint_for(error, job.options)]
+    if found and "rename" in found:
+        renames = found_renames(job.a, job.b, {**given, **found, "rename": {}})
+        words += [f"{old} in A and {new} in B: {alike}" for old, (new, alike) in renames.items()]
     if found:
         named = {"key" if name == "key_columns" else name: value for name, value in found.items()}
         in_words = ", ".join(f"{name}={value!r}" for name, value in named.items())
@@ -281,13 +282,42 @@ def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[s
             chosen.update({option: value for option, value in own.items() if value is not None})
         if any("comment" in layout for layout in layouts):
             chosen["comment"] = _COMMENT
-        texts = [layout for layout in layouts if "bare" in layout]
-        if texts and all(layout["bare"] for layout in texts) and not given.get("no_header"):
+        bare = [layout["bare"] for layout in layouts if "bare" in layout]
+        if bare and all(bare) and not given.get("no_header"):
             chosen["no_header"] = True
+        elif any(bare) and len(bare) == 2 and not {"no_header", "no_header_a", "no_header_b"} & set(given):
+            chosen["no_header_a" if bare[0] else "no_header_b"] = True
     if not keys and given.get("mode") is None and not given.get("ignore_row_order"):
         key = _key(a, b, {**given, **chosen})
         chosen.update({"key_columns": key} if key else {})
     return chosen
+
+
+def found_renames(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Columns of A that B has under another name, by the values of their first rows, and how many are alike."""
+    options = check_options(**given)
+    try:
+        heads = first_rows(a, b, options, _KEY_ROWS)
+        rows = [list(zip(*(head[key] for key in options.key_columns), strict=True)) for head in heads]
+    except (DriftlineError, KeyError):
+        return {}  # reading reports it
+    if not options.key_columns:
+        rows = [[(at,) for at in range(len(next(iter(head.values()), ())))] for head in heads]
+    places = {key: at for at, key in enumerate(rows[1])}
+    met = [(at, places[key]) for at, key in enumerate(rows[0]) if key in places]
+    olds, news = ([name for name in heads[at] if name not in heads[1 - at]][:_KEY_COLUMNS] for at in (0, 1))
+    alike = {
+        (old, new): sum(heads[0][old][at] == heads[1][new][other] for at, other in met)
+        for old in olds
+        if len(set(heads[0][old])) > 1  # one value is found everywhere
+        for new in news
+    }
+    found: dict[str, tuple[str, str]] = {}
+    for (old, new), count in alike.items():
+        rivals = (other for (x, y), other in alike.items() if (x == old) != (y == new))
+        if count * 10 >= len(met) * 8 and max(rivals, default=0) < count:
+            found[old] = new, f"{count:,} of {len(met):,} rows are alike"
+    return found
 
 
 def as_flags(options: Mapping[str, Any]) -> list[str]:
@@ -298,11 +328,10 @@ def as_flags(options: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name, value in options.items():
-        both = name if name in OPTIONS else name[:-2]
-        flag = OPTIONS[both].flag_of(name)
+        flag = OPTIONS[name].flag
         listed = [f"{one}={given}" for one, given in value.items()] if isinstance(value, Mapping) else _listed(value)
-        values = [""] if value is True else ["tab" if one == "\t" else str(one) for one in listed]
-        found += [f"{flag} {shlex.quote(one)}" if one else flag for one in values]
+        words = [""] if value is True else [f" {shlex.quote('tab' if one == chr(9) else str(one))}" for one in listed]
+        found += [flag + word for word in words]
     return found
 
 
@@ -314,11 +343,13 @@ def suggested_rules(profile: Profile, given: Mapping[str, Any]) -> dict[str, Any
     """The rules that a profile suggests, beside the given ones, by option."""
     found: dict[str, Any] = {}
     for one in profile.suggestions():
-        name = {"as": "types"}.get(one.option, one.option)
-        if name == "ignore":
-            continue  # it would hide changes of any kind
-        own = found.setdefault(name, dict(given.get(name, {})))
-        own.setdefault(one.column, one.value)
+        for option, value in one.rules:
+            name = ALIASES.get(option.replace("-", "_"), option)
+            if name == "null":
+                found[name] = list(dict.fromkeys([*found.get(name, given.get(name, ())), value]))
+            elif name != "ignore":  # which would hide changes of any kind
+                own = found.setdefault(name, dict(pairs(given.get(name, {}))))
+                own.setdefault(one.column, value.removeprefix(f"{one.column}="))
     return found
 
 
@@ -333,7 +364,9 @@ def fixes(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any]) ->
         if sum(size or 0 for size in map(input_size, (job.a, job.b))) > _TRIED_BYTES:
             return None
         read = reading_of(job.a, job.b, {**given, "mode": given.get("mode") or "positional"})
-        if found := _tried(job, given, {}) or _tried(job, given, read):
+        renames = found_renames(job.a, job.b, {**given, **read}) if error.code == "header_mismatch" else {}
+        renamed = {"rename": {old: new for old, (new, _) in renames.items()}} if renames else {}
+        if found := _tried(job, given, renamed) or _tried(job, given, {**read, **renamed}) or _tried(job, given, read):
             return found
         if error.code == "missing_key_column":
             rest = {name: value for name, value in given.items() if name not in ("key", "key_columns", "mode")}
@@ -345,27 +378,20 @@ def fixes(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any]) ->
 
 
 def _tried(job: TableDiffJob, given: Mapping[str, Any], added: dict[str, Any]) -> dict[str, Any] | None:
-    for _ in range(_MOST_FIXES):
+    passed: list[str] = []
+    while True:
         try:
             checked = check_options(**{**given, **added})
             find_engine("local")(replace(job, options=checked, kept=None), lambda data: None)
         except DriftlineError as error:
-            pairs = (one.partition("=")[::2] for one in remedies().get(error.code, {}).get("tried", ()))
-            option = next((one for one in pairs if not _is_passed(one, given, added)), None)
-            if option is None:
+            options = remedies().get(error.code, {}).get("tried", ())
+            left = [one for one in options if one not in passed and one.partition("=")[0] not in given]
+            if not left:
                 return None
-            added.update([option])
+            passed.append(left[0])
+            added.update([left[0].split("=")])
         else:
             return added
-    return None
-
-
-def _is_passed(option: tuple[str, str], given: Mapping[str, Any], added: Mapping[str, Any]) -> bool:
-    """Whether the user decided an option, or this value or a later one was tried."""
-    name, value = option
-    order = [one for known in remedies().values() for one in known.get("tried", ())]
-    passed = name in added and order.index(f"{name}={added[name]}") >= order.index(f"{name}={value}")
-    return name in given or passed
 
 
 # How a file of text is laid out.
@@ -402,7 +428,8 @@ def _layout(
     lines = lines[:-1] if len(text) >= _SAMPLE_BYTES and len(lines) > 1 else lines
     own = options.get(f"delimiter_{side}", options.get("delimiter"))
     usual = source.reading.delimiter if own in (None, "auto") else own
-    shape = _shape(lines, [own] if own not in (None, "auto") else [usual, *_DELIMITERS], keys)
+    delimiters = [own] if own not in (None, "auto") else [usual, *_DELIMITERS]
+    shape = _shape(lines, delimiters, keys) or _shape(lines, delimiters, ())
     if shape is None:
         return found
     skip_given = f"skip_lines_{side}" in options or "skip_lines" in options or "comment" in options
@@ -480,20 +507,20 @@ def _is_bare(shape: _Shape) -> bool:
 
 def key_candidates(job: TableDiffJob) -> list[str]:
     """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
-    if is_stream(job.a) or is_stream(job.b):
-        return []
     try:
-        heads = _heads(job.a, job.b, job.options, _HINT_ROWS, typed=False)
+        heads = first_rows(job.a, job.b, job.options, _HINT_ROWS, typed=False)
     except (InputError, StorageError):
         return []  # a hint is not worth an error
     cells = ((name, [head.get(name, [""]) for head in heads]) for name in (heads[0] if heads else ()))
     return [name for name, sides in cells if all(all(side) and len(set(side)) == len(side) for side in sides)]
 
 
-def _heads(
+def first_rows(
     a: TableInput, b: TableInput, options: TableOptions, rows: int, *, typed: bool = True
 ) -> list[dict[str, list[str]]]:
     """The cells of the first rows of both sides; nothing where a side is typed and that is not `typed`."""
+    if is_stream(a) or is_stream(b):
+        raise InputError("a stream can be read once, and its rows are needed later", code="input_read_twice")
     with Workspace() as workspace:
         sides = dict(zip("AB", named_sides(a, b, options, workspace), strict=True))
         if not typed and any(source.typed for source in sides.values()):
@@ -504,7 +531,7 @@ def _heads(
 def _key(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> list[str] | None:
     """The columns that identify rows on both sides, and meet; one if possible."""
     try:
-        heads = _heads(a, b, check_options(**given), _KEY_ROWS)
+        heads = first_rows(a, b, check_options(**given), _KEY_ROWS)
     except DriftlineError:
         return None  # reading reports it
     common = [name for name in heads[0] if name in heads[1]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
@@ -73,10 +73,7 @@ def names(value: str | Iterable[str]) -> tuple[str, ...]:
 
 def numbers(value: int | str | Iterable[int | str]) -> tuple[int, ...]:
     """Numbers of columns, from 1."""
-    found = dict.fromkeys(map(count, [value] if isinstance(value, (int, str)) else value))
-    if 0 in found:
-        raise ValueError("columns are numbered from 1")
-    return tuple(found)
+    return tuple(dict.fromkeys(map(count, [value] if isinstance(value, (int, str)) else value)))
 
 
 def pairs(value: Settings) -> list[tuple[str, Any]]:
@@ -202,19 +199,18 @@ class Option:
     metavar: str = "NAME"
     check: Callable[[Any], Any] = as_it_is
     code: str = "invalid_option"
-    flag: str | None = None  # on the command line, where that is not the name
+    flag: str = ""  # on the command line; by default the name
     short: str | None = None
     words: tuple[str, ...] = ()  # the values that are known
     each_side: bool = False  # also as NAME_a and NAME_b; settings of columns are added to those of both sides
 
-    def flag_of(self, name: str) -> str:
-        """How the command line calls this option, or that of one side, by its name."""
-        side = name[-2:] if self.each_side and name[-2:] in ("_a", "_b") else ""
-        return f"{self.flag or '--' + name.removesuffix(side)}{side}".replace("_", "-")
-
 
 def _option(default: Any, given: Given, help: str, **about: Any) -> Any:  # noqa: A002
     return field(default=default, metadata={"option": Option(given, help, **about)})
+
+
+def _sided(default: Any, given: Given, help: str, check: Callable[[Any], Any], **about: Any) -> Any:  # noqa: A002
+    return _option((default, default), given, help, check=check, each_side=True, **about)
 
 
 def _flag(help: str) -> Any:  # noqa: A002
@@ -250,36 +246,25 @@ class TableOptions:
     emit_unchanged: bool = _flag("Also write an event for every row that did not change.")
     ignore_row_order: bool = _flag("Positional mode: compare rows as a multiset.")
 
-    encoding: tuple[str, str] = _option(
-        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=parse_encoding, each_side=True
-    )
-    delimiter: tuple[str | None, str | None] = _option(
-        (None, None),
+    encoding: tuple[str, str] = _sided("utf-8", "text", "Text encoding of CSV files.", parse_encoding)
+    delimiter: tuple[str | None, str | None] = _sided(
+        None,
         "text",
         'Field delimiter of CSV files; "tab" or "\\t" for a tab, "auto" to look at the first line.',
+        parse_delimiter,
         metavar="CHAR|tab|auto",
-        check=parse_delimiter,
         code="invalid_delimiter",
-        each_side=True,
     )
-    no_header: tuple[bool, bool] = _option(
-        (False, False),
-        "flag",
-        "CSV files begin with data; columns are called c1, c2, …, or by the header of the other side.",
-        each_side=True,
+    no_header: tuple[bool, bool] = _sided(
+        False, "flag", "CSV files begin with data; columns are c1, c2, …, or those of the other side.", as_it_is
     )
     duplicate_columns: DuplicateColumns = _choice(
         DuplicateColumns, "What to do about a column name that is empty or there twice."
     )
     ragged: Ragged = _choice(Ragged, "What to do about CSV rows that are shorter or longer than the header.")
     skip_blank_lines: bool = _flag("Leave blank lines of CSV files out.")
-    skip_lines: tuple[int, int] = _option(
-        (0, 0),
-        "text",
-        "Lines above the header of CSV files, such as a title.",
-        metavar="N",
-        check=count,
-        each_side=True,
+    skip_lines: tuple[int, int] = _sided(
+        0, "text", "Lines above the header of CSV files, such as a title.", count, metavar="N"
     )
     comment: str | None = _option(
         None, "text", "Leave lines of CSV files out that start with this, such as #.", metavar="TEXT", check=mark
@@ -302,14 +287,13 @@ class TableOptions:
     null: tuple[str, ...] = _several(
         "texts", 'A word that means null, such as NULL or ""; may be repeated.', "WORD", words
     )
-    types: tuple[DeclaredTypes, DeclaredTypes] = _option(
-        ((), ()),
+    types: tuple[DeclaredTypes, DeclaredTypes] = _sided(
+        (),
         "pairs",
         "Compare a column as text, number, date, datetime or boolean, or as date:PATTERN. May be repeated.",
+        by_column(_declared_type),
         metavar="COL=TYPE",
-        check=by_column(_declared_type),
         flag="--as",
-        each_side=True,
     )
     tolerance: tuple[tuple[str, Tolerance], ...] = _several(
         "pairs",
@@ -352,9 +336,25 @@ class TableOptions:
         return ReadOptions(**own, **shared, rename_columns=self.duplicate_columns == "rename")
 
 
-class FrameRules(TypedDict, total=False):
-    """The options of rows and cells in Python: those of a DataFrame diff."""
+class DiffRules(TypedDict, total=False):
+    """The options in Python: those of reading files, which DataFrames do without, and those of rows and cells."""
 
+    encoding: str
+    encoding_a: str
+    encoding_b: str
+    delimiter: str | None
+    delimiter_a: str | None
+    delimiter_b: str | None
+    no_header: bool
+    no_header_a: bool
+    no_header_b: bool
+    duplicate_columns: DuplicateColumns
+    ragged: Ragged
+    skip_blank_lines: bool
+    skip_lines: int
+    skip_lines_a: int
+    skip_lines_b: int
+    comment: str | None
     key: str | Iterable[str] | None
     key_columns: str | Iterable[str]
     key_numbers: int | Iterable[int]
@@ -379,40 +379,28 @@ class FrameRules(TypedDict, total=False):
     changed_columns_only: bool
 
 
-class ReadingRules(TypedDict, total=False):
-    """The options of reading files in Python."""
-
-    encoding: str
-    encoding_a: str
-    encoding_b: str
-    delimiter: str | None
-    delimiter_a: str | None
-    delimiter_b: str | None
-    no_header: bool
-    no_header_a: bool
-    no_header_b: bool
-    duplicate_columns: DuplicateColumns
-    ragged: Ragged
-    skip_blank_lines: bool
-    skip_lines: int
-    skip_lines_a: int
-    skip_lines_b: int
-    comment: str | None
-
-
-class DiffRules(FrameRules, ReadingRules, total=False):
-    """All options: those of a diff of files."""
-
-
-READING_OPTIONS = frozenset(ReadingRules.__annotations__)
-OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TableOptions)}
+_OF_BOTH: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TableOptions)}
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(TableOptions) if each.default is not MISSING}
 ALIASES = {"key": "key_columns", "as": "types", "as_a": "types_a", "as_b": "types_b"}
 _SIDES = ("a", "b")
 
 
+def _with_sides(name: str, option: Option) -> dict[str, Option]:
+    """An option, and behind it those of one side alone."""
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    found = {name: replace(option, flag=flag)}
+    for side in _SIDES if option.each_side else ():
+        help_ = f"The same for {side.upper()} alone."
+        found[f"{name}_{side}"] = replace(option, flag=f"{flag}-{side}", help=help_, each_side=False)
+    return found
+
+
+OPTIONS: dict[str, Option] = {
+    each: one for name, option in _OF_BOTH.items() for each, one in _with_sides(name, option).items()
+}
+
 # Where a reader looks for an option: sections of help pages and of forms.
-OPTION_GROUPS: dict[str, tuple[str, ...]] = {
+_GROUPS: dict[str, tuple[str, ...]] = {
     "Rows": ("key_columns", "key_numbers", "mode", "ignore_row_order", "duplicates", "empty_key"),
     "Values": ("tolerance", "normalize", "types", "null"),
     "Columns": ("ignore", "only", "rename", "header_mode", "ignore_column_case"),
@@ -422,12 +410,16 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Checks and output": ("fail_if", "emit_unchanged", "column_stats", "changed_columns_only"),
 }
+OPTION_GROUPS = {
+    title: tuple(each for name in names for each in _with_sides(name, _OF_BOTH[name]))
+    for title, names in _GROUPS.items()
+}
+READING_OPTIONS = frozenset(OPTION_GROUPS["CSV files"])
 
 
 def option_names() -> set[str]:
     """Every name of an option, aliases and those of one side included."""
-    sided = {f"{name}_{side}" for name, option in OPTIONS.items() if option.each_side for side in _SIDES}
-    return {*OPTIONS, *ALIASES, *sided}
+    return {*OPTIONS, *ALIASES}
 
 
 def check_options(**given: Any) -> TableOptions:
@@ -438,7 +430,7 @@ def check_options(**given: Any) -> TableOptions:
     """
     wanted = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
     checked: dict[str, Any] = {}
-    for name, option in OPTIONS.items():
+    for name, option in _OF_BOTH.items():
         if option.each_side:
             both = wanted.pop(name, None)
             sides = zip((wanted.pop(f"{name}_{side}", None) for side in _SIDES), DEFAULTS[name], strict=True)
@@ -446,7 +438,7 @@ def check_options(**given: Any) -> TableOptions:
         elif name in wanted:
             checked[name] = _checked(name, option, wanted.pop(name))
     if wanted:
-        raise OptionError(f"unknown option {min(wanted)!r} (known: {', '.join(OPTIONS)})", code="invalid_option")
+        raise OptionError(f"unknown option {min(wanted)!r} (known: {', '.join(_OF_BOTH)})", code="invalid_option")
     return _combined(checked)
 
 

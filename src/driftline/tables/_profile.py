@@ -21,8 +21,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from driftline.tables import _rules
 from driftline.tables._rules import INSTANT, KINDS, LOCAL, NUMBER, SPACE, STEPS, CellRule, number_of, seconds_of
 
 # In the order in which they are looked for; the first that fits counts.
@@ -30,6 +32,7 @@ KIND_WORDS: dict[str, str] = {
     "case": "case only",
     "blanks": "blanks only",
     "case_blanks": "case and blanks only",
+    "null_word": "nothing written otherwise",
     "filled": "empty → value",
     "emptied": "value → empty",
     "number_format": "number written otherwise",
@@ -53,12 +56,21 @@ SPELLINGS = {
     "blanks": CellRule(steps=(STEPS["blanks"], STEPS["trim"])),
     "case_blanks": CellRule(steps=(STEPS["blanks"], STEPS["trim"], STEPS["case"])),
 }
+NULL_WORDS = ("", "NA", "N/A", "n/a", "NULL", "null", "Null", "None", "NaN", "nan", "#N/A", "-", "\\N", "(null)")
+_DATES = "%Y/%m/%d %Y.%m.%d %Y%m%d %d.%m.%Y %d/%m/%Y %m/%d/%Y %d-%m-%Y %m-%d-%Y %d.%m.%y %d/%m/%y %m/%d/%y"
+DATE_FORMS = {"date": CellRule(kind=KINDS["date"])} | {
+    f"date:{text}": CellRule(kind=KINDS["date"], pattern=_rules.TimePattern(text, of_dates=True))
+    for text in _DATES.split()
+}
+LIKE_DATES = r'^"?\s*(?:[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]{8})\s*"?$'
 FRACTION = r'\.([0-9]+)\s*"?$'
 EXPONENT = r"[eE]"
 LIST_MARKS = ",;|"
 HALF = 0.5 * (1 + 1e-9)  # rounding is judged by doubles
 
 _FRACTION = re.compile(FRACTION)
+_LIKE_DATES = re.compile(LIKE_DATES)
+_SHAPE = re.compile("%[dm]")
 _SAME = 1e-9  # share by which offsets and factors of doubles may differ and count as one
 _NEARLY_ALL = 0.99
 _OFTEN = 0.1  # share of the changes from which a pair or a rule is worth a word
@@ -100,6 +112,9 @@ class ColumnProfile:
     shift: Span | None = None  # of dates and times, in seconds
     largest: float = 0.0  # of the numbers
     same_number: int = 0  # pairs that are the same number
+    null_pairs: int = 0  # pairs of words that often mean null
+    null_words: set[str] = field(default_factory=set)  # in them
+    date_forms: Counter[Pair] = field(default_factory=Counter)  # pairs of types by which dates are the same
     pairs: dict[Pair, int] = field(default_factory=dict)
     left_out: bool = False  # whether pairs are missing in `pairs`: then its counts are lower bounds
     typed: Typed = _UNTYPED
@@ -120,9 +135,12 @@ class ColumnProfile:
         if are_numbers:
             self.note_numbers(number_of(forms[0]), number_of(forms[1]))
             self.same_number += forms[0] == forms[1]
+        written = self.note_words(before, after, 1)
         for kind, rule in SPELLINGS.items():
             if len(set(self._forms(rule, before, after))) == 1:
                 return kind
+        if written == "null_word":
+            return written
         for kind, cell, typed in zip(("filled", "emptied"), (before, after), self.typed, strict=True):
             if cell in (("null", '""') if typed else ("",)):
                 return kind
@@ -136,7 +154,18 @@ class ColumnProfile:
             moved = float(new - old) + (new_part - old_part) / 1e9
             self.shift = Span(moved, moved).joined(self.shift)
             return "date"
-        return "reordered" if is_reordered(before, after, self.typed) else "other"
+        return written or ("reordered" if is_reordered(before, after, self.typed) else "other")
+
+    def note_words(self, before: str, after: str, count: int) -> str | None:
+        """Count a pair of words that often mean null, or the forms in which two cells are one date; its kind."""
+        words = [_value(cell, typed) for cell, typed in zip((before, after), self.typed, strict=True)]
+        if all(word is None or word in NULL_WORDS for word in words):
+            self.null_pairs += count
+            self.null_words.update(word for word in words if word is not None)
+            return "null_word"
+        forms = _same_dates(*words) if _LIKE_DATES.match(before) and _LIKE_DATES.match(after) else []
+        self.date_forms.update(dict.fromkeys(forms, count))
+        return "date_format" if forms else None
 
     def note_numbers(self, old: float, new: float) -> None:
         """Count the distance of two numbers, and widen the spans of offsets and factors."""
@@ -169,6 +198,9 @@ class ColumnProfile:
                 setattr(self, name, span.joined(getattr(self, name)))
         self.largest = max(self.largest, later.largest)
         self.same_number += later.same_number
+        self.null_pairs += later.null_pairs
+        self.null_words |= later.null_words
+        self.date_forms.update(later.date_forms)
         self.left_out |= later.left_out
         self.count_pairs(later.pairs.items())
 
@@ -247,6 +279,19 @@ def _number_kind(before: str, after: str, forms: Sequence[str]) -> str:
     if places[0] is None or places[1] is None or places[0] == places[1]:
         return "number"
     return "rounding" if abs(old - new) <= HALF * 10.0 ** -min(places[0], places[1]) else "number"
+
+
+def _same_dates(before: object, after: object) -> list[Pair]:
+    """The types by which two cells are one date; two that read the same texts as different dates are no pair."""
+    a, b = _dates(before), _dates(after)
+    return [(x, y) for x in a for y in b if a[x] == b[y] and (x == y or _SHAPE.sub("", x) != _SHAPE.sub("", y))]
+
+
+@lru_cache(4096)
+def _dates(cell: object) -> dict[str, str]:
+    """The forms of a cell as a date, by type."""
+    forms = {word: rule.form(cell) for word, rule in DATE_FORMS.items()} if isinstance(cell, str) else {}
+    return {word: form for word, form in forms.items() if form[0] == _rules.DATE}
 
 
 def is_reordered(before: str, after: str, typed: Typed) -> bool:
@@ -360,8 +405,7 @@ class Suggestion:
     """A rule that would hide changes of a column: the option, how many it hides and leaves, and one that it hides."""
 
     column: str
-    option: str
-    value: str
+    rules: tuple[tuple[str, str], ...]  # options of the command line, and their values
     hides: int
     leaves: int
     about: str
@@ -370,7 +414,9 @@ class Suggestion:
     @property
     def flag(self) -> str:
         """The option as the command line takes it."""
-        return f"--{self.option} {self.column if self.option == 'ignore' else f'{self.column}={self.value}'}"
+        import shlex
+
+        return " ".join(f"--{option} {shlex.quote(value)}" for option, value in self.rules)
 
     @property
     def sentence(self) -> str:
@@ -380,7 +426,9 @@ class Suggestion:
         return f"{counts} are {self.about}: {self.flag} would leave {self.leaves:,}, and hide such as {hidden}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "flag": self.flag, "sentence": self.sentence, "example": list(self.example)}
+        option, value = self.rules[0][0], self.rules[0][1].removeprefix(f"{self.column}=")
+        first = {"option": option, "value": "" if option == "ignore" else value}
+        return {**vars(self), **first, "flag": self.flag, "sentence": self.sentence, "example": list(self.example)}
 
 
 @dataclass
@@ -413,32 +461,40 @@ class Profile:
         found = [
             one for name, column in self.columns.items() if name not in self.ruled for one in self._of(name, column)
         ]
-        return sorted(found, key=lambda one: (-one.hides, one.column, one.option))
+        return sorted(found, key=lambda one: (-one.hides, one.column, one.rules))
 
     def _of(self, name: str, column: ColumnProfile) -> Iterator[Suggestion]:
         total, typed = column.changes, column.typed
 
-        def suggest(option: str, value: str, hides: int, about: str, kinds: Sequence[str]) -> Suggestion:
-            before, after = next(column.examples[kind] for kind in kinds if kind in column.examples)
+        def suggest(rules: Sequence[Pair], hides: int, about: str, kinds: Sequence[str]) -> Suggestion:
+            before, after = next(column.examples[kind] for kind in (*kinds, *KIND_WORDS) if kind in column.examples)
             example = (_value(before, typed[0]), _value(after, typed[1]))
-            return Suggestion(name, option, value, hides, total - hides, about, example)
+            return Suggestion(name, tuple(rules), hides, total - hides, about, example)
 
         numbers = ("rounding", "number", "number_format", "sign", *SPELLINGS)
         size = next((size for size in SIZES[::3] if column.within(size) >= _MOSTLY * total), None)
         otherwise = column.same_number
         if size is not None and otherwise < _MOSTLY * total and size <= _SMALL * column.largest:
             about = f"below {plain_number(size)}"
-            yield suggest("tolerance", plain_number(size), column.within(size), about, numbers)
+            yield suggest([("tolerance", f"{name}={plain_number(size)}")], column.within(size), about, numbers)
         elif otherwise and otherwise >= _OFTEN * total:
-            yield suggest("as", "number", otherwise, "numbers written otherwise", ("number_format", *SPELLINGS))
+            yield suggest([("as", f"{name}=number")], otherwise, "numbers written otherwise", ("number_format",))
         blanks = ["blanks", "trim"] if column.kinds["blanks"] + column.kinds["case_blanks"] else []
         steps = ",".join([*blanks, *(["case"] if column.kinds["case"] + column.kinds["case_blanks"] else [])])
         hides = sum(column.kinds[kind] for kind in SPELLINGS)
         if steps and hides >= _OFTEN * total:
             words = " and ".join(word for word in ("case", "blanks") if word in steps)
-            yield suggest("normalize", steps, hides, f"{words} only", tuple(SPELLINGS))
+            yield suggest([("normalize", f"{name}={steps}")], hides, f"{words} only", tuple(SPELLINGS))
         if total == self.compared >= _LEAST_ROWS and hides < total and size is None:
-            yield suggest("ignore", "", total, "in every row", tuple(KIND_WORDS))
+            yield suggest([("ignore", name)], total, "in every row", ())
+        if column.null_pairs and column.null_pairs >= _OFTEN * total:
+            null_words = [("null", word) for word in sorted(column.null_words)]
+            yield suggest(null_words, column.null_pairs, "nothing written otherwise", ("null_word",))
+        (forms, hides), *others = column.date_forms.most_common(2) or [(("", ""), 0)]
+        if hides and hides >= _OFTEN * total and all(count < hides for _, count in others):
+            sides = [("as", forms[0])] if forms[0] == forms[1] else [("as-a", forms[0]), ("as-b", forms[1])]
+            rules = [(option, f"{name}={form}") for option, form in sides]
+            yield suggest(rules, hides, "dates written otherwise", ("date_format",))
 
     def words(self) -> list[str]:
         """The blocks of rows and the suggested rules, a sentence each."""

@@ -174,9 +174,6 @@ class CellRule:
         return self.kind.cell(text) if self.kind is not None and self.kind.cell is not None else None
 
 
-EXACT = CellRule()
-
-
 def sortable_text(text: str) -> str:
     """Text that has UTF-8; a lone surrogate becomes a text that sorts after everything that starts like it."""
     return _SURROGATE.sub(lambda half: f"\ud7ff\U0010ffff{ord(half[0]):x}", text)

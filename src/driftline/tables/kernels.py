@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         sides_of as sides_of,
         total_stats as total_stats,
     )
-    from driftline.tables._options import READING_OPTIONS as READING_OPTIONS, FrameRules as FrameRules
+    from driftline.tables._options import READING_OPTIONS as READING_OPTIONS, DiffRules as DiffRules
     from driftline.tables._reference import match_similar as match_similar
     from driftline.tables._rule_columns import form_column as form_column, forms_differ as forms_differ
     from driftline.tables._rules import CellRule as CellRule

@@ -58,24 +58,15 @@ def table_options(command: Function) -> Function:
     rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
     command = rules(command)
     for name, option in reversed(OPTIONS.items()):
-        if option.each_side:
-            for side in reversed(_SIDES):
-                text = f"The same for {side.upper()} alone."
-                command = _click_option(f"{name}_{side}", option, text)(command)
-        command = _click_option(name, option, option.help)(command)
+        command = _click_option(name, option)(command)
     return click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")(command)
-
-
-def _with_sides(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of options, each with those for one side alone behind it."""
-    sides = {name: tuple(f"{name}_{side}" for side in _SIDES) for name in names if OPTIONS[name].each_side}
-    return tuple(each for name in names for each in (name, *sides.get(name, ())))
 
 
 def reading_options(command: Function) -> Function:
     """Add the options that say how one CSV file is read."""
-    for name in reversed([name for name in OPTIONS if name in OPTION_GROUPS["CSV files"]]):
-        command = _click_option(name, OPTIONS[name], OPTIONS[name].help)(command)
+    for name, option in reversed(OPTIONS.items()):
+        if name in OPTION_GROUPS["CSV files"] and not name.endswith(("_a", "_b")):
+            command = _click_option(name, option)(command)
     return command
 
 
@@ -104,8 +95,8 @@ def _header(given: str) -> list[str]:
         return []  # a table that cannot be read has no columns to offer; the command itself says why
 
 
-def _click_option(name: str, option: Option, text: str) -> Function:
-    names = [option.flag_of(name), name]
+def _click_option(name: str, option: Option) -> Function:
+    names, text = [option.flag, name], option.help
     if option.short is not None:
         names.insert(0, option.short)
     if option.given == "flag":
@@ -211,7 +202,7 @@ _BRIEF = (
     *("delimiter", "encoding", "fail_if", "rules", "format_name", "output", "engine", "help", "help_all"),
 )
 _SECTIONS = {
-    **{title: _with_sides(names) for title, names in OPTION_GROUPS.items()},
+    **OPTION_GROUPS,
     "Checks and output": (
         *("fail_if", "output", "format_name", "limit", "emit_unchanged", "column_stats", "changed_columns_only"),
         *("table", "column_types", "progress", "explain"),
@@ -291,7 +282,7 @@ def diff(
     settings = _changeset_settings(format_name, table, column_types, limit)
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
-    job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master)
+    job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, profile=auto == "reading")
     with naming_remedies(job, given), progress_bar(show=progress) as tracker:
         job = replace(job, tracker=tracker)
         if explain:
@@ -302,13 +293,15 @@ def diff(
         else:
 
             def heading(stats: Stats) -> Title:
-                named = replace(job, options=stats.options or job.options)
-                return heading_of(named, name, time.monotonic() - began, stats.notes)
+                return heading_of(job, stats, name, time.monotonic() - began)
 
             stats = _write_file(name, job, output, format_name, limit, settings, heading)
     if output is not None:
         say(_closing_line(output, stats, began))
     _hint_at_keys(job, stats)
+    if auto == "reading" and stats.profile is not None and format_name not in _FOR_PEOPLE:  # they show the rules
+        for rule in stats.profile.suggestions():
+            click.echo(f"proposed: {rule.sentence}", err=True)
     if not options.fail_if:
         return DIFFERENT if stats.any_difference else SAME
     exceeded = stats.exceeded(options.fail_if)
@@ -319,11 +312,13 @@ def diff(
 
 def _chosen(a: str, b: str, given: dict[str, Any], *, with_rules: bool) -> dict[str, Any]:
     """The options that are taken for these inputs, each said in a line."""
-    from driftline.tables import as_flags, diff as diff_tables, reading_of
+    from driftline.tables import as_flags, diff as diff_tables, found_renames, reading_of
 
     chosen = diff_tables(a, b, auto="rules", **given).chosen if with_rules else reading_of(a, b, given)
     for flag in as_flags(chosen):
         click.echo(f"auto: {flag}", err=True)
+    for old, (new, alike) in ({} if with_rules else found_renames(a, b, {**given, **chosen})).items():
+        click.echo(f"proposed: {as_flags({'rename': {old: new}})[0]}: {alike}", err=True)
     return chosen
 
 

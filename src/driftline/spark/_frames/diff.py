@@ -38,7 +38,7 @@ from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._tasks import arrow_function, prepare_worker
 from driftline.tables import TableOptions, check_options
-from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, named_options, resolve_columns
+from driftline.tables.kernels import READING_OPTIONS, CellRule, DiffRules, Sides, named_options, resolve_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -146,7 +146,7 @@ class DataFrameDiff(DiffMembers):
         self.events.write.format(name).save(os.fspath(path))
 
 
-def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[FrameRules]) -> DataFrameDiff:
+def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[DiffRules]) -> DataFrameDiff:
     """Compare two DataFrames; they are read more than once, so cache what is expensive to compute.
 
     The rules are those of `driftline.diff`, without the ones about reading files. Without `ordered` the events have no

@@ -59,12 +59,17 @@ def profile_column(before: pl.Series, after: pl.Series, typed: Typed) -> ColumnP
     numbers = _numbers_among(before, after, plain)
     kinds = _numbers(before.gather(numbers), after.gather(numbers), counts[numbers], typed, profile)
     _spellings(before, after, typed, codes, np.flatnonzero(~plain))
+    written = _written(before, after, counts, profile)
+    for at, code in written:
+        codes[at] = code if codes[at] == _UNDECIDED and code == _code("null_word") else codes[at]
     for kind, cells, side in (("filled", before, 0), ("emptied", after, 1)):
         empty = cells.is_in(["null", '""'] if typed[side] else [""]).to_numpy()
         codes[empty & (codes == _UNDECIDED)] = _code(kind)
     open_numbers = (codes[numbers] == _UNDECIDED) & (kinds != _UNDECIDED)
     codes[numbers[open_numbers]] = kinds[open_numbers]
     _times(before, after, typed, codes, profile)
+    for at, code in written:
+        codes[at] = code if codes[at] == _UNDECIDED else codes[at]
     _lists(before, after, typed, codes)
     codes[codes == _UNDECIDED] = _code("other")
     for code, at in zip(*np.unique(codes, return_index=True), strict=True):
@@ -212,6 +217,16 @@ def _times(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes, prof
     old, new = (measures(forms.filter(pl.Series(shifted)), _TIMED) for forms in (a, b))
     seconds, parts = (new[n].view(np.int64) - old[n].view(np.int64) for n in (0, 1))
     profile.shift = _span(seconds.astype(np.float64) + parts / 1e9)
+
+
+def _written(before: pl.Series, after: pl.Series, counts: Index, profile: ColumnProfile) -> list[tuple[int, np.uint8]]:
+    """The pairs of words that often mean null, and those that are one date in two forms, with their kinds."""
+    words = _profile.NULL_WORDS
+    known = [["null", *map(json.dumps, words)] if typed else words for typed in profile.typed]
+    are_dates = before.str.contains(_profile.LIKE_DATES) & after.str.contains(_profile.LIKE_DATES)
+    perhaps = (are_dates | (before.is_in(known[0]) & after.is_in(known[1]))).arg_true()
+    kinds = ((at, profile.note_words(before[at], after[at], int(counts[at]))) for at in perhaps)
+    return [(at, _code(kind)) for at, kind in kinds if kind is not None]
 
 
 def _lists(before: pl.Series, after: pl.Series, typed: Typed, codes: Codes) -> None:

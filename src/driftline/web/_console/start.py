@@ -15,10 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from driftline.core import Tracker, Workspace, atomic_write
+from driftline.core import Tracker, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
-from driftline.sources import open_source
-from driftline.tables import EXACT, OPTION_GROUPS, OPTIONS, Option, check_options, remedies
+from driftline.tables import OPTION_GROUPS, OPTIONS, Option, check_options, first_rows, reading_of, remedies
 from driftline.web._console.answers import Form, Pages, page, status_of, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
 from driftline.web._console.results import Comparison, Job, Result, newest
@@ -76,7 +75,7 @@ def _form(
 def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
     a, b = (console.folder.table_address(request.query_params.get(side, "")) for side in "ab")
-    return page(request, "columns.html", columns=key_columns(a, b))
+    return page(request, "columns.html", columns=key_columns(a, b, reading_of(a, b, {"mode": "positional"})))
 
 
 @pages("/compare", "POST")
@@ -84,9 +83,7 @@ def _compare(console: Console, request: Request, form: Form) -> Response:
     wanted = _comparison(form)
     try:
         check_options(**wanted.options)
-        if not wanted.key and "offered" not in form and not wanted.options.get("ignore_row_order"):
-            wanted = _with_key(wanted, console.folder)
-        return to_job(console.results.start(wanted))
+        return to_job(console.results.start(_read(wanted, console.folder, keyless="offered" in form)))
     except DriftlineError as error:
         return _form(console, request, wanted, error, status_of(error))
 
@@ -107,20 +104,24 @@ def _pair(text: str) -> tuple[str, str]:
     return a, b
 
 
-def _with_key(wanted: Comparison, folder: Folder) -> Comparison:
-    """The comparison by the first unique column, where the form was sent before it could offer the columns."""
+def _read(wanted: Comparison, folder: Folder, *, keyless: bool) -> Comparison:
+    """With options that read both tables; `keyless`: the form offered columns, and none is a choice."""
     sides = (folder.table_address(wanted.a), folder.table_address(wanted.b))
-    unique = [column.name for column in key_columns(*sides, wanted.options) if column.is_unique][:1]
-    return replace(wanted, options={"key": unique, **wanted.options}, chosen_key=True) if unique else wanted
+    by_place = {"mode": "positional"} if keyless and not wanted.key else {}
+    chosen = reading_of(*sides, {**wanted.options, **by_place})
+    key = chosen.pop("key_columns", [])
+    options = {**({"key": key} if key else {}), **chosen, **wanted.options}
+    return replace(wanted, options=options, chosen_key=bool(key))
 
 
 @pages("/preview", "POST")
 async def _preview(console: Console, request: Request, form: Form) -> Response:
     """What the rules do to the counts, or what is wrong with them."""
     shown: dict[str, Any] = {"preview": None, "size": 0, "problem": None}
-    comparison = _comparison(form)
+    wanted = comparison = _comparison(form)
     try:
         check_options(**comparison.options)
+        comparison = await run_in_threadpool(lambda: _read(wanted, console.folder, keyless="offered" in form))
         names = (comparison.a, comparison.b)
         shown["size"] = await run_in_threadpool(lambda: sum(map(console.folder.table_size, names)))
         if shown["size"] <= LARGE_BYTES or "now" in form:
@@ -184,30 +185,18 @@ class KeyColumn(NamedTuple):
 
 def key_columns(a: str, b: str, options: Mapping[str, Any] | None = None) -> list[KeyColumn]:
     """Columns that both sides have, in the order of A, unique ones first; `options` say how files are read."""
-    heads = _heads(a, b, options or {})
+    heads = first_rows(a, b, check_options(**(options or {})), _ROWS)
     shared = [name for name in heads[0] if name in heads[1]]
     found = [_judge(name, [head[name] for head in heads]) for name in shared]
     return sorted(found, key=lambda column: not column.is_unique)
 
 
-def _judge(name: str, sides: list[list[str | None]]) -> KeyColumn:
-    present = [[cell for cell in side if cell is not None] for side in sides]
+def _judge(name: str, sides: list[list[str]]) -> KeyColumn:
+    present = [[cell for cell in side if cell not in ("", "null", '""')] for side in sides]
     repeated = sum(len(values) - len(set(values)) for values in present)
     missing = sum(map(len, sides)) - sum(map(len, present))
     words = [f"{count} {what}" for count, what in ((repeated, "repeats"), (missing, "empty")) if count]
     return KeyColumn(name, not words, ", ".join(words) or "unique")
-
-
-def _heads(a: str, b: str, options: Mapping[str, Any]) -> list[dict[str, list[str | None]]]:
-    """The first rows of both tables, by column; None where a key cell would be missing."""
-    reading, heads = check_options(**options), []
-    for side, address in (("A", a), ("B", b)):
-        with Workspace() as workspace:
-            source = open_source(address, workspace, reading.reading(side))
-            cells, missing = source.sample("A", _ROWS), EXACT.missing_forms(typed=source.typed)
-        head = {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
-        heads.append(head)
-    return heads
 
 
 # What is wrong with a comparison, and the ways out as options that one click adds.
@@ -224,9 +213,8 @@ def explained(error: DriftlineError, wanted: Comparison, folder: Folder) -> Prob
     if error.code != "header_mismatch":
         message = _FLAG.sub(r"\1", error.message)  # the form's fields have the names of the command line's options
         return Problem(error.code, message, tuple(map(tuple, remedies().get(error.code, {}).get("ways", ()))))
-    headers = [
-        list(head) for head in _heads(folder.table_address(wanted.a), folder.table_address(wanted.b), wanted.options)
-    ]
+    sides = (folder.table_address(wanted.a), folder.table_address(wanted.b))
+    headers = [list(head) for head in first_rows(*sides, check_options(**wanted.options), 1)]
     only = [[name for name in headers[at] if name not in headers[1 - at]] for at in (0, 1)]
     if not any(only):
         words = "Both tables have the same columns, in another order."
@@ -254,7 +242,7 @@ class Field:
     @property
     def label(self) -> str:
         """The name as the command line writes it."""
-        return (self.option.flag or self.name).removeprefix("--").replace("_", "-")
+        return self.option.flag.removeprefix("--")
 
     @property
     def control(self) -> str:
