@@ -20,7 +20,8 @@ def options() -> str:
     groups = _options.OPTION_GROUPS
     assert {name for names in groups.values() for name in names} == set(_options.OPTIONS), "an option is in no group"
     heads = ["option", "type", "default", "meaning"]
-    parts = [f"**{title}**\n\n{table(heads, [row(name) for name in names if name in _options.DEFAULTS])}" for title, names in groups.items()]
+    shown = {title: [row(name) for name in names if name in _options.DEFAULTS] for title, names in groups.items()}
+    parts = [f"**{title}**\n\n{table(heads, rows)}" for title, rows in shown.items()]
     return "\n\n".join(parts)
 
 
