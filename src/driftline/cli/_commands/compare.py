@@ -129,18 +129,15 @@ def compare(
         if error.context.get("partial_result") is None:
             raise
         stopped, report = error, Report.of(error.context["partial_result"])
-    if format_name == "patch":
-        if stopped is not None:
-            raise stopped
-        patch = indented(to_json_bytes(plan.patch(before, after))) + b"\n"
-        with open_output(output, inputs) as out:
-            write_all(out, patch)
-        return report.exit_code
+    if format_name == "patch" and stopped is not None:
+        raise stopped
+    patch = to_json_bytes(plan.patch(before, after)) if format_name == "patch" else None
     shown = masker.report(report) if masker is not None else report
     if stopped is not None and masker is not None:
         stopped.context["partial_result"] = shown.to_dict()
     with open_output(output, inputs) as out:
-        write_all(out, _rendered(shown, format_name, name, output, stopped))
+        content = _rendered(shown, format_name, name, output, stopped) if patch is None else indented(patch) + b"\n"
+        write_all(out, content)
     if stopped is not None:
         raise stopped
     return report.exit_code

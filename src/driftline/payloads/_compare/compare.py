@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
-from driftline.payloads._compare.patch import Operation, Recorder, no_envelope, no_patch, patched, unshared
+from driftline.payloads._compare.patch import Operation, Recorder, no_patch, patched, unshared
 from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
 from driftline.payloads._compare.report import Observer, Report, Run, StopComparisonError
 from driftline.payloads._compare.walk import compile_root
@@ -32,7 +32,7 @@ from driftline.payloads._schema.root import find_root, reachable, record_root
 from driftline.payloads._values.limits import Deadline, EngineConfig, room_on_the_stack
 from driftline.payloads._values.paths import render
 from driftline.payloads._values.text import read_payload, to_json_bytes
-from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
+from driftline.payloads._values.values import MISSING, NEW, OLD, SIDE_NAMES, Json, union_leaf_count
 from driftline.version import __version__
 
 LOGGER = logging.getLogger("driftline.payloads")
@@ -86,12 +86,8 @@ class PayloadPlan:
         [{'op': 'add', 'path': '/c', 'value': [3]}, {'op': 'remove', 'path': '/b'}]
         """
         document, right = unshared(read_payload(old, OLD, self.config)), read_payload(new, NEW, self.config)
-        given, config = self._plans.settings, replace(self.config, fail_fast=False, trace_rule_application=False)
-        settings = SchemaSettings(
-            given.document, given.root, config, given.flags, is_observed=True, is_record=given.is_record
-        )
-        observed, steps = ObservedPlan(compile_root(settings)), list[Operation]()
-        with room_on_the_stack(min(config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
+        observed, steps = self.observed(), list[Operation]()
+        with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
             for are_whole in (False, False, True):
                 run = observed.record(document, right)
                 if not run.found:
@@ -102,6 +98,13 @@ class PayloadPlan:
         if left:
             raise no_patch(left)
         return [step.to_dict() for step in steps]
+
+    def observed(self) -> ObservedPlan:
+        """The same plan without short cuts, so that an observer sees all that is paired."""
+        given, config = self._plans.settings, replace(self.config, fail_fast=False, trace_rule_application=False)
+        settings = SchemaSettings(given.document, given.root, config, given.flags, is_observed=True)
+        settings.is_record = given.is_record
+        return ObservedPlan(compile_root(settings))
 
     def compare_values(self, old: object, new: object) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
@@ -323,19 +326,14 @@ class ObservedPlan(PayloadPlan):
 
     __slots__ = ()
 
-    @classmethod
-    def of_schema(cls, schema: object) -> ObservedPlan:
-        """The plan of a schema whose types are not checked."""
-        document = SchemaDocument(load_schema(schema))
-        config = EngineConfig(strict_schema_validation=False)
-        return cls(compile_root(SchemaSettings(document, find_root(document, None), config, is_observed=True)))
-
     def record(self, old: Json, new: Json) -> Recorder:
         """Walk one pair and remember where it differs."""
         with self._deadline() as deadline:
             sides, way = self._selected(old, new), self._plans.settings.selects[OLD]
-            if MISSING in sides:
-                raise no_envelope(sides[OLD] is MISSING)
+            for value, side in zip(sides, SIDE_NAMES, strict=True):
+                if value is MISSING:
+                    reason = f"there is no patch: {side.capitalize()} has nothing at --{side}-select"
+                    raise PayloadError(reason, details={"reason": reason})
             run = Recorder(self.config, self._plans.root, sides, deadline)
             run.begin(old, way if sides[OLD] is not old else ())
             self._walk(run)

@@ -16,9 +16,9 @@ from driftline.payloads._values.paths import Path, escape_pointer, render
 from driftline.payloads._values.values import CONTAINERS, MISSING, Json, Value
 
 Place = tuple[str | int, ...]  # member names and indexes in Old as it is written
+Difference = tuple[str, Path, Value, Value, Meaning | None]  # its type, path, values, and the rules of a scalar
 
 _END = -1  # the index after the last item
-_LONE_IN_OLD = frozenset({"MISSING_IN_NEW", "ARRAY_ITEM_MISSING"})
 _SHOWN = 3
 
 
@@ -34,14 +34,6 @@ class Operation(NamedTuple):
         path = "".join("/-" if step == _END else f"/{escape_pointer(str(step))}" for step in self.place)
         shown: dict[str, Json] = {"op": self.op, "path": path}
         return shown if self.value is MISSING else shown | {"value": self.value}
-
-
-class _Difference(NamedTuple):
-    kind: str
-    path: Path
-    old: Value
-    new: Value
-    meaning: Meaning | None
 
 
 class _Held(NamedTuple):
@@ -65,7 +57,7 @@ class Recorder(Run):
     def begin(self, document: Json, start: Place) -> None:
         """Look at a document of Old whose compared part is at a place."""
         self.observer = self
-        self.found: list[_Difference] = []
+        self.found: list[Difference] = []
         self._held: dict[int, _Held] = {}
         self._leaf: tuple[Path, Meaning | None] = (None, None)
         self._start = start
@@ -87,7 +79,7 @@ class Recorder(Run):
         self, kind: str, path: Path, old: Value, new: Value, message: str, rule: str | None = None, **more: object
     ) -> None:
         leaf, meaning = self._leaf
-        self.found.append(_Difference(kind, path, old, new, meaning if leaf is path else None))
+        self.found.append((kind, path, old, new, meaning if leaf is path else None))
         super().error(kind, path, old, new, message, rule, **more)
 
     def operations(self, *, are_whole: bool) -> list[Operation]:
@@ -102,30 +94,24 @@ class Recorder(Run):
         removed = sorted((step for step in kept.values() if step.op == "remove"), key=lambda step: step.place)
         return [step for step in kept.values() if step.op != "remove"] + removed[::-1]
 
-    def _steps(self, found: _Difference, are_whole: bool) -> list[Operation]:
+    def _steps(self, found: Difference, are_whole: bool) -> list[Operation]:
         kind, path, old, new, meaning = found
         if kind == "SCHEMA_MISMATCH":
             return []  # a wrong value of Old is a difference of its own; one of New stays
         if are_whole or kind == "DUPLICATE_KEY":
             return self._replaced_whole(path)
-        if kind in ("ARRAY_LENGTH_MISMATCH", "ARRAY_ITEM_EXTRA"):
-            return self._resized(path if kind == "ARRAY_LENGTH_MISMATCH" else path[0] if path else None, old, new)
-        if kind in _LONE_IN_OLD:
+        if kind in ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"):
             place = self._places.get(id(old)) or self._place(path)
             return [Operation("remove", place)] if place is not None else self._replaced(path, MISSING)
-        return self._replaced(path, new if meaning is None else meaning.for_old(new))
-
-    def _resized(self, path: Path, old: Value, new: Value) -> list[Operation]:
-        """Items removed from the end of an array or added to it."""
-        place, array = self._place(path), self._held.get(id(path))
-        if place is None or array is None:
-            return self._replaced(path, new)
-        if not isinstance(old, list) or not isinstance(new, list):  # one more item
+        if kind == "ARRAY_ITEM_EXTRA" and path is not None and (place := self._place(path[0])) is not None:
             return [Operation("add", (*place, _END), new)]
-        if not array.keeps_indexes:
-            return self._replaced(path, array.new)
-        removed = [Operation("remove", (*place, index)) for index in range(len(new), len(old))]
-        return removed + [Operation("add", (*place, _END), item) for item in new[len(old) :]]
+        if isinstance(old, list) and isinstance(new, list):  # of different lengths; their common part is compared
+            place = self._place(path)
+            if place is None or not self._held[id(path)].keeps_indexes:
+                return self._replaced(path, self._held[id(path)].new)
+            removed = [Operation("remove", (*place, index)) for index in range(len(new), len(old))]
+            return removed + [Operation("add", (*place, _END), item) for item in new[len(old) :]]
+        return self._replaced(path, new if meaning is None else meaning.for_old(new))
 
     def _replaced(self, path: Path, new: Value) -> list[Operation]:
         """A value in the place of Old's; of the container around it where that place is not in Old."""
@@ -202,15 +188,9 @@ def patched(document: Any, steps: list[Operation]) -> Any:
     return document
 
 
-def no_envelope(is_old: bool) -> PayloadError:
-    """One side has nothing where a selection looks, so that there is nothing to patch or to become."""
-    reason = f"there is no patch: {'Old' if is_old else 'New'} has nothing at --{'old' if is_old else 'new'}-select"
-    return PayloadError(reason, details={"reason": reason})
-
-
-def no_patch(left: list[_Difference]) -> PayloadError:
+def no_patch(left: list[Difference]) -> PayloadError:
     """No value of Old can match where New does not match its own rules."""
-    paths = list(dict.fromkeys(render(each.path) for each in left))
+    paths = list(dict.fromkeys(render(path) for _, path, *_ in left))
     shown = ", ".join(paths[:_SHOWN]) + (f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else "")
     reason = f"there is no patch: no value of Old matches New under the rules of {shown}"
     message = f"{reason}; --ignore '{paths[0]}' leaves a place out"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import BatchJob, Record, open_source, records_of, splits_of
-from driftline.payloads._compare.compare import ObservedPlan, compile as compile_schema
+from driftline.payloads._compare.compare import compile as compile_schema
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root
 from driftline.payloads._suggest.evidence import (
@@ -82,7 +82,7 @@ class Alignment:
                 rules.setdefault((*place, new), {})["alias"] = old
         for place, mode in self.modes.items():
             rules.setdefault(place, {}).update(mode)
-        plan = ObservedPlan.of_schema(schema_with(rules))
+        plan = compile_schema(schema_with(rules), {"strict_schema_validation": False}).observed()
         seen = Sightings()
         for seen.pair, (before, after) in enumerate(pairs):
             plan.observe(before, self.in_new_names(after) if are_both_old else after, seen)
