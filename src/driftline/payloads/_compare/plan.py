@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, Problem, read_rules
@@ -22,9 +22,6 @@ from driftline.payloads._values.limits import EngineConfig, current
 from driftline.payloads._values.paths import NAMINGS, Path, to_camel, to_snake
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
 from driftline.payloads._values.values import MISSING, NEW, OLD, Value
-
-if TYPE_CHECKING:
-    from driftline.payloads._compare.sides import Condition
 
 Compare = Callable[[Value, Value, Run, Path], None]
 # Compares two objects or two arrays; the caller has checked which.
@@ -126,6 +123,14 @@ class Renames(dict[str, tuple[str, ...]]):
     def names(self, old: str) -> tuple[str, ...]:
         """What New may call a member of Old."""
         return self.get(old, ()) + ((to_camel(old), to_snake(old)) if self._has_naming else ())
+
+
+class Condition(Protocol):
+    """A compiled condition of a field."""
+
+    def holds(self, run: Run, side: int) -> bool: ...
+
+    def decide(self, run: Run, path: Path, rules: FieldRules) -> bool: ...
 
 
 class Tools(NamedTuple):
