@@ -63,10 +63,14 @@ class Code(str):
 
 
 class DriftlineError(Exception):
-    """Base of all errors that driftline raises on purpose."""
+    """Base of all errors that driftline raises on purpose; `code` is also an argument of their classes."""
 
     code = Code("error")
     exit_code: int = 2
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        if code is not None:
+            cls.code = Code(code)
 
     def __init__(self, message: str, *, code: str | None = None, **context: object) -> None:
         super().__init__(message)
@@ -97,126 +101,88 @@ def _rebuild(kind: type[DriftlineError], message: str, code: str, context: dict[
     return error
 
 
-class OptionError(DriftlineError):
+class OptionError(DriftlineError, code="invalid_option"):
     """Options that make no sense, alone or together."""
 
-    code = Code("invalid_option")
 
-
-class MissingExtraError(DriftlineError, ImportError):
+class MissingExtraError(DriftlineError, ImportError, code="missing_extra"):
     """An optional package that is not installed, with the extra that brings it."""
 
-    code = Code("missing_extra")
 
-
-class InputError(DriftlineError):
+class InputError(DriftlineError, code="invalid_input"):
     """What was given cannot be read or is not what it claims to be."""
 
-    code = Code("invalid_input")
 
-
-class NotFoundError(InputError, FileNotFoundError):
+class NotFoundError(InputError, FileNotFoundError, code="not_found"):
     """There is no such file; Python code may catch it as it catches its own."""
 
-    code = Code("not_found")
 
-
-class TableError(InputError):
+class TableError(InputError, code="table_error"):
     """A table breaks the rules of the table diff; the code is the specification's."""
 
-    code = Code("table_error")
 
-
-class PatchConflict(TableError):  # noqa: N818 - the table and the patch disagree, which is an answer
+class PatchConflict(TableError, code="patch_conflict"):  # noqa: N818 - a result: table and patch disagree
     """A patch does not fit the table: nothing was written (exit code 1)."""
 
-    code = Code("patch_conflict")
     exit_code = 1
 
 
-class PayloadError(InputError):
+class PayloadError(InputError, code="VALIDATION_ERROR"):
     """A payload, schema or limit of the payload comparison; the code is the specification's."""
 
-    code = Code("VALIDATION_ERROR")
 
-
-class IndexRefError(InputError):
+class IndexRefError(InputError, code="INVALID_REQUEST"):
     """An index reference, artifact or registry; the code is the specification's."""
 
-    code = Code("INVALID_REQUEST")
 
-
-class ChangesetError(InputError):
+class ChangesetError(InputError, code="changeset_error"):
     """A changeset or patchset that cannot be built, combined or applied."""
 
-    code = Code("changeset_error")
 
-
-class CorruptChangesetError(ChangesetError):
+class CorruptChangesetError(ChangesetError, code="corrupt_changeset"):
     """Malformed changeset bytes; `offset` is where reading stopped."""
-
-    code = Code("corrupt_changeset")
 
     def __init__(self, message: str, *, offset: int, code: str | None = None, **context: object) -> None:
         super().__init__(f"{message} (at byte {offset})", code=code, offset=offset, **context)
 
 
-class ConflictError(ChangesetError):
+class ConflictError(ChangesetError, code="conflict"):
     """A change met a conflict and nothing was applied; `reason` is SQLite's word for it."""
 
-    code = Code("conflict")
 
-
-class DeltaError(InputError):
+class DeltaError(InputError, code="VALIDATION_ERROR"):
     """A malformed row delta, clock value or table schema."""
 
-    code = Code("VALIDATION_ERROR")
 
-
-class ClockDriftError(DeltaError):
+class ClockDriftError(DeltaError, code="CLOCK_DRIFT"):
     """A remote clock is too far ahead of physical time."""
 
-    code = Code("CLOCK_DRIFT")
 
-
-class PipelineError(InputError):
+class PipelineError(InputError, code="invalid_pipeline"):
     """A pipeline file that does not hold together; `line` says where."""
 
-    code = Code("invalid_pipeline")
 
-
-class StorageError(DriftlineError):
+class StorageError(DriftlineError, code="storage_error"):
     """Files, locks and disks."""
 
-    code = Code("storage_error")
 
-
-class LockedError(StorageError):
+class LockedError(StorageError, code="locked"):
     """Somebody else holds the lock."""
 
-    code = Code("locked")
 
-
-class LakeError(StorageError):
+class LakeError(StorageError, code="lake_error"):
     """A lake that cannot be read or committed to."""
 
-    code = Code("lake_error")
 
-
-class EngineError(DriftlineError):
+class EngineError(DriftlineError, code="engine_error"):
     """Spark, Java or a worker process failed."""
 
-    code = Code("engine_error")
 
-
-class GatewayError(DriftlineError):
+class GatewayError(DriftlineError, code="VALIDATION_ERROR"):
     """The sync gateway refuses a request or cannot serve it; the code is the wire protocol's."""
 
-    code = Code("VALIDATION_ERROR")
 
-
-class Cancelled(DriftlineError):  # noqa: N818 - it is a wish, not a fault
+class Cancelled(DriftlineError, code="cancelled"):  # noqa: N818 - it is a wish, not a fault
     """The user asked to stop."""
 
-    code = Code("cancelled")
     exit_code = 130

@@ -67,10 +67,13 @@ TAKE_A_CODE |= {"refuse": 1, "_choice": 2}
 def raised_codes() -> Iterator[tuple[str, str]]:
     """Every code that the source writes as text, with its file."""
     for path in SOURCE.rglob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)):
-            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-            given = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
-            given += call.args[TAKE_A_CODE[name] : TAKE_A_CODE[name] + 1] if name in TAKE_A_CODE else []
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call | ast.ClassDef):
+                continue
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                given += node.args[TAKE_A_CODE[name] : TAKE_A_CODE[name] + 1] if name in TAKE_A_CODE else []
             for value in given:
                 for branch in [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]:
                     text = branch.value if isinstance(branch, ast.Constant) else None
