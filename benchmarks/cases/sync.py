@@ -33,7 +33,7 @@ RATE = 5_000  # deltas a second while compaction is watched
 
 
 def run(full: bool) -> list[Row]:
-    parts = (_stores, _snapshots, _snapshot_lines, _hot_row, _lag, _state_cost)
+    parts = (_stores, _snapshots, _snapshot_lines, _hot_row, _lag, _state_cost, _flushes)
     return [row for part in parts for row in part(full)]
 
 
@@ -308,6 +308,37 @@ def _state_cost(full: bool) -> list[Row]:
     figures = {"wall_s": wall, **{f"{part}_mb": size / 1e6 for part, size in sizes.items()}}
     figures |= {f"{part}_written_mb": size / 1e6 for part, size in grown.items()}
     return [_row(f"1,000 updates into {count:,} rows", "driftline", figures)]
+
+
+def _flushes(full: bool) -> list[Row]:
+    """CPU of one flush after many, compacted as a gateway does: with the whole Delta log, and with an old one cut."""
+    from driftline.deltas import ColumnDelta, RowDelta, TableSchema
+    from driftline.lake import FlushTarget, LogRange, compact, cut_logs, register
+
+    last, window = (10_000 if full else 1_000), 50
+    rows: list[Row] = []
+    for name, cuts in (("whole log", False), ("log cut once a day", True)):
+        with tempfile.TemporaryDirectory() as folder:
+            store, spent = FlushTarget(folder), []
+            register(store.lake, TableSchema("t", [{"name": "x", "type": "number"}]))
+            for number in range(1, last + 1):
+                entry = [ColumnDelta("x", number)]
+                made = RowDelta.make(
+                    op="INSERT", table="t", row_id=str(number % 500), client_id="c", columns=entry, hlc=number << 16
+                )
+                begun = time.process_time()
+                store.append("t", [made], LogRange("bench", "ab" * 8, number, number))
+                spent.append(time.process_time() - begun)
+                if number % window == 0:
+                    compact(store.lake, "t")
+                if cuts and number % 1_440 == 0:  # flushes of a day
+                    cut_logs(store.lake, "t", 0)
+            files = len(list(Path(folder, "tables/t/deltas/_delta_log").iterdir()))
+        figures = {"wall_s": sum(spent), "log_files": float(files)}
+        figures["cpu_ms_at_100"] = sum(spent[100 - window : 100]) / window * 1000
+        figures[f"cpu_ms_at_{last}"] = sum(spent[-window:]) / window * 1000
+        rows.append(_row(f"flush number {last:,} against number 100", f"driftline, {name}", figures))
+    return rows
 
 
 def _size(folder: Path) -> int:

@@ -177,6 +177,25 @@ def test_a_log_that_was_cut_says_so(lake: Lake, store: TableStore) -> None:
     assert [entry and entry.version for entry in entries] == [table.version(), None]
 
 
+def test_cutting_a_log_keeps_what_is_asked_for(lake: Lake, store: TableStore) -> None:
+    """A store may keep more than it is asked to, never less."""
+    first = made(lake, "a").version()
+    second = commit(lake, Commit([written(lake, "b", "b")], transactions={"x": 7})).version()
+    commit(lake, *(Commit([written(lake, f"c{number}", "c")]) for number in range(3)))
+    assert store.cut_log(PATH, second, 0) == 0  # nothing is as old as that
+    assert store.open(PATH, first) is not None
+    store.cut_log(PATH, second, time.time() * 1000 + 60_000)
+    then, now = store.open(PATH, second), store.open(PATH)
+    assert then is not None
+    assert now is not None
+    assert {file.path for file in then.files()} == {"a.parquet", "b.parquet"}
+    assert (len(now.files()), now.transaction("x")) == (5, 7)
+    store.cut_log(PATH, None, time.time() * 1000 + 60_000)
+    now = store.open(PATH)
+    assert now is not None
+    assert (len(now.files()), now.transaction("x")) == (5, 7)
+
+
 def test_vacuum_removes_what_no_kept_version_has(lake: Lake, store: TableStore) -> None:
     table = made(lake, "a", "b")
     first = table.version()

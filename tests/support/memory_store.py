@@ -57,6 +57,14 @@ class MemoryStore:
         if FIRST not in self.logs[path]:
             yield None
 
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
+        log = self.logs[path]
+        last = max(log) if keep is None else keep
+        gone = [each for each in log if each < last and (entry := log[each].entry) and entry.timestamp < milliseconds]
+        for each in gone:
+            del log[each]
+        return len(gone)
+
     def commit(self, path: str, before: State, commit: Commit, operation: str = "write") -> Version:
         log = self.logs[path]
         version = max(log) + STEP if log else FIRST

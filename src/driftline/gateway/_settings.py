@@ -65,6 +65,7 @@ class GatewaySettings:
     flush_bytes: int = 16 * _MIB
     flush_seconds: float = 60.0
     retention_days: float | None = None
+    history_days: float | None = 30.0  # how long the Delta logs of the lake are kept; None: for ever
     cors_origins: tuple[str, ...] = ()
     snapshot_bytes: int = DEFAULT_KEPT_BYTES  # of merged rows that are stored for pages of snapshots
     adopt_lake: bool = False  # take over a lake that belongs to another log

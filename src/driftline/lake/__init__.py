@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         backlog_of as backlog_of,
         compact as compact,
         compact_due as compact_due,
+        cut_logs as cut_logs,
         merge_small_files as merge_small_files,
         set_horizon as set_horizon,
         status_of as status_of,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         parse_timestamp as parse_timestamp,
         timestamp_text as timestamp_text,
     )
+    from driftline.lake._store.rows import json_line as json_line
     from driftline.lake._store.schemas import (
         LoadHistory as LoadHistory,
         ReadFile as ReadFile,

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -44,6 +45,7 @@ _NICENESS = 5  # pushes have priority
 _COMPACTION_NICENESS = 5  # on top of it
 _END_SECONDS = 1.0
 _FOLD_SECONDS, _PAGE_SECONDS = 300.0, 30.0
+_CUT_SECONDS = 3600.0  # between two looks for old entries of Delta logs
 _logger = logging.getLogger("driftline.gateway")
 
 MakeDesk = Callable[..., Any]  # makes, inside the process, the object whose methods are called, at the end `close`
@@ -257,6 +259,7 @@ class LakeDesk:
         self._log = settings.open_log()
         self._store = FlushTarget(settings.lake_location)
         self._compaction = settings.compaction
+        self._history_days, self._cut_at = settings.history_days, 0.0
         tie = LakeTie(self._log, self._store, settings.gateway, settings.run, settings.adopt_lake)
         self._flusher = Flusher(tie)
 
@@ -278,7 +281,9 @@ class LakeDesk:
         note_registered(self._log, schema)
 
     def refresh(self) -> FlushReport:
-        """Refresh the copy of schemas and horizons, and import deltas of other writers."""
+        """Refresh the copy of schemas and horizons, import deltas of other writers, and cut old logs."""
+        from driftline.lake import cut_logs
+
         with self._log.flush_lock(wait=False) as alone:
             if not alone:
                 return FlushReport()
@@ -287,6 +292,10 @@ class LakeDesk:
             imported, refused, is_complete = import_foreign(self._log, self._store)
             if is_complete and self._log.document(UNSEEDED) is not None:
                 seed_rows(self._log, self._store)
+            if self._history_days is not None and time.monotonic() >= self._cut_at:
+                for table in self._store.tables():
+                    cut_logs(self._store.lake, table, self._history_days)
+                self._cut_at = time.monotonic() + _CUT_SECONDS
             due = due_tables(self._store.lake, self._compaction)
             return FlushReport(imported=imported, due=due, notices=refused)
 

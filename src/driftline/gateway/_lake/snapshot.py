@@ -419,9 +419,9 @@ def _rows_digest(path: Path) -> bytes:
 
 
 def _json_page(page: _Page) -> bytes:
-    from driftline.lake import row_lines
+    from driftline.lake import json_line, row_lines
 
-    lines = [_line({"page": page.head})]
+    lines = [json_line({"page": page.head})]
     following: PageToken | None = None
     room, size = page.token.limit, 0
     for cut in _cuts(page):
@@ -443,7 +443,7 @@ def _json_page(page: _Page) -> bytes:
         following = cut.after(page.token, taken)
         if room == 0 or cut.ends_page:
             break
-    lines.append(_line({"end": {"next": _next(page, following), "cursor": page.cursor()}}))
+    lines.append(json_line({"end": {"next": _next(page, following), "cursor": page.cursor()}}))
     return b"".join(lines)
 
 
@@ -553,10 +553,6 @@ def _next(page: _Page, following: PageToken | None) -> str | None:
         return None
     rest = (batch for number, after in _rest(page, following) for batch in _batches(page.file(number), after))
     return None if next(rest, None) is None else page.request.signer.sign(following)
-
-
-def _line(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _no_page() -> GatewayError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -195,7 +194,7 @@ class Session:
         return renewed
 
 
-class DeltaLog(ABC):
+class DeltaLog:
     """Arrival order, append-only, durable before `append` returns.
 
     One writer at a time (several processes take turns), readers never wait for it; a reader that sees a sequence sees
@@ -212,23 +211,12 @@ class DeltaLog(ABC):
 
     # What a store does in its own way.
 
-    @abstractmethod
-    def writing(self) -> AbstractContextManager[Session]:
-        """A durable transaction; it is undone when the block raises."""
+    writing: Callable[[], AbstractContextManager[Session]]  # a durable transaction; undone when the block raises
+    reading: Callable[[], AbstractContextManager[Session]]  # this thread's connection for reading
+    flush_lock: Callable[..., AbstractContextManager[bool]]  # one process flushes; with `wait=False` it may be False
+    close: Callable[[], None]  # files and connections
 
-    @abstractmethod
-    def reading(self) -> AbstractContextManager[Session]:
-        """This thread's connection for reading."""
-
-    @abstractmethod
-    def flush_lock(self, *, wait: bool) -> AbstractContextManager[bool]:
-        """Only one process flushes at a time; without `wait` the result may be False."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close files and connections."""
-
-    def upkeep(self) -> None:  # noqa: B027 - a database has its own
+    def upkeep(self) -> None:
         """Periodic work of the store, which blocks neither writers nor readers."""
 
     def size(self) -> int:

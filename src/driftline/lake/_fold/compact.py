@@ -44,8 +44,10 @@ from driftline.lake._store.schemas import (
     ARCHIVED_BEFORE,
     FOLDED_DELTAS,
     FOLDED_GENERATION,
+    GENERATION,
     GREATEST_HLC,
     HORIZON_PROPERTY,
+    LOAD,
     PINNED_DELETES,
     REFUSE_PROPERTY,
     column_type,
@@ -470,6 +472,21 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
             if not dry_run:
                 lake.files().delete_file(path)
     return sorted(gone)
+
+
+def cut_logs(lake: Lake, table: str, days: float) -> int:
+    """Remove entries of the table's Delta logs that are older than so many days; the number of files.
+
+    Versions that the newest snapshot pins stay, and so does the log of a table whose loads or generations it lists.
+    """
+    deltas_table, snapshot = load(lake, table, "deltas"), newest_snapshot(lake, table)
+    if deltas_table is None or any(deltas_table.transaction(name) is not None for name in (LOAD, GENERATION)):
+        return 0
+    kept: dict[Part, int | None] = {"deltas": deltas_table.version(), "base": None, "state": None}  # None: the newest
+    if snapshot is not None:
+        kept |= {"deltas": snapshot.deltas_version, "deletes": snapshot.deletes_version}
+    before = physical_ms() - days * 86_400_000
+    return sum(lake.store().cut_log(relative(table, part), version, before) for part, version in kept.items())
 
 
 def _is_needless(deltas_table: StoredTable | None, name: str) -> bool:

@@ -21,8 +21,9 @@ from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import HLC, ROW_ID
 from driftline.lake._store.tables import Commit, CommitEntry, Version
 
-# Resume and time travel need pins and log entries: the log is retained.
+# Resume and time travel need pins and log entries: no other writer cuts the log, see `cut_log`.
 _CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+_DIGITS = 20  # of a version in the names of log files
 _DETAILS = "driftline"  # the member of a commit's information that has its metadata
 
 
@@ -76,6 +77,19 @@ class DeltaStore:
                 yield None
                 return
             yield _entry(version, actions)
+
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
+        """Remove what the log has before its newest checkpoint that is old enough and not after `keep`."""
+        files, folder = self._lake.files(), pa_fs.FileSelector(f"{path}/_delta_log", allow_not_found=True)
+        infos = [info for info in files.get_file_info(folder) if info.base_name[:_DIGITS].isdecimal()]
+        versions = {info.path: int(info.base_name[:_DIGITS]) for info in infos}
+        old = [info for info in infos if info.mtime_ns < milliseconds * 1e6]
+        checkpoints = (versions[info.path] for info in old if info.base_name.endswith(".checkpoint.parquet"))
+        first = max((version for version in checkpoints if keep is None or version <= keep), default=0)
+        gone = sorted(name for name, version in versions.items() if version < first)
+        for name in gone:  # oldest first: a kill leaves a log that begins later, never one with a gap
+            files.delete_file(name)
+        return len(gone)
 
 
 class _StoredDelta:

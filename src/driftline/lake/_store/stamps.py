@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from driftline.core import utf16_sorted
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake._store.rows import STAMP, escape_columns, string_texts, value_fields
+from driftline.lake._store.rows import STAMP, escape_columns, one_array, string_texts, value_fields
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -182,16 +182,16 @@ def stamped_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
 def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
     """Rows of delta files (with an explicit schema) as stamped deltas."""
     table = deltas.combine_chunks() if isinstance(deltas, pa.Table) else pa.Table.from_batches([deltas])
-    ops = as_dictionary(_one(table["_op"]))
-    words = presence_words(_one(table["_columns"]), [column.name for column in columns])
+    ops = as_dictionary(one_array(table["_op"]))
+    words = presence_words(one_array(table["_columns"]), [column.name for column in columns])
     arrays = [
-        _one(table["_row_id"]),
+        one_array(table["_row_id"]),
         pc.equal(ops.dictionary, "DELETE").take(ops.indices),
-        _one(table["_hlc"]),
-        as_dictionary(_one(table["_client_id"])),
-        pa.array(id_prefixes(_one(table["_delta_id"]))),
+        one_array(table["_hlc"]),
+        as_dictionary(one_array(table["_client_id"])),
+        pa.array(id_prefixes(one_array(table["_delta_id"]))),
         *(pa.array(words[:, word].view(np.int64)) for word in range(words.shape[1])),
-        *(_one(table[name]) for name in escape_columns(columns)),
+        *(one_array(table[name]) for name in escape_columns(columns)),
     ]
     return pa.Table.from_arrays(arrays, schema=stamped_schema(columns))
 
@@ -222,14 +222,10 @@ def present(stamped: pa.Table, position: int) -> npt.NDArray[np.bool_]:
 
 def ints(column: pa.ChunkedArray) -> Ints:
     """An integer column without nulls as a numpy array."""
-    array: Ints = _one(column).to_numpy(zero_copy_only=False)
+    array: Ints = one_array(column).to_numpy(zero_copy_only=False)
     return array
 
 
 def as_dictionary(array: pa.Array) -> pa.DictionaryArray:
     """A string array as a dictionary with 32-bit indices."""
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

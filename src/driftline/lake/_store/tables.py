@@ -95,6 +95,9 @@ class TableStore(Protocol):
     def commits(self, path: str, newest: Version) -> Iterator[CommitEntry | None]:
         """The commits from a version back to the first; None at the end where the log has been cut."""
 
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
+        """Remove what a log has from before a time and needs neither now nor from `keep` on; the number of files."""
+
 
 def load(lake: Lake, table: str, part: Part, version: Version | None = None) -> StoredTable | None:
     """The stored table, fresh from its log, or None if there is none (or not at that version any more)."""
