@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     )
     from driftline.spark._frames.diff import DataFrameDiff as DataFrameDiff, diff as diff
     from driftline.spark._frames.functions import (
+        changed_cells as changed_cells,
         compare_payloads as compare_payloads,
         fold as fold,
         index_diffs as index_diffs,
         merge_rows as merge_rows,
         row_deltas as row_deltas,
+        side_by_side as side_by_side,
         state_as_of as state_as_of,
     )
     from driftline.spark._index import index_scheduler as index_scheduler, run_jobs as run_jobs

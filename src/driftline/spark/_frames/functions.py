@@ -27,12 +27,12 @@ from driftline.deltas import MAX_DIGITS, MAX_HLC, ColumnSchema, TableSchema, del
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
-from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
+from driftline.spark._runtime.pyspark_internals import newer_type, to_partitions, with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, prepare_worker, table_blob, unpack
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from driftline.spark._frames.diff import DataFrameDiff
 
@@ -65,6 +65,69 @@ def merge_rows(changes: DataFrameDiff) -> DataFrame:
     op = "CASE type WHEN 'added' THEN 'insert' WHEN 'removed' THEN 'delete' ELSE 'update' END"
     rows = events.where("type <> 'unchanged'").select(f.expr(op).alias("op"), f.coalesce("after", "row").alias("row"))
     return rows.select("op", *(f.col("row")[name].alias(name) for name in names))
+
+
+def side_by_side(changes: DataFrameDiff) -> DataFrame:
+    """A row for each event, flat: `type`, the key or row number, and every column as `NAME_before` and `NAME_after`.
+
+    The side that an event does not have is null.
+    """
+    events, kind = changes.events, f.col("type")
+    cells = {}
+    for side, alone in (("before", "removed"), ("after", "added")):
+        own = side in events.columns
+        for field in _fields(events, side if own else "row"):
+            cell = f.when(kind.isin(alone, "unchanged"), f.col("row")[field.name].cast(field.dataType))
+            cells[f"{field.name}_{side}"] = f.coalesce(f.col(side)[field.name], cell) if own else cell
+    return _flat(events, {"type": kind}, cells)
+
+
+def changed_cells(changes: DataFrameDiff) -> DataFrame:
+    """A row for each cell that changed: the key or row number, `column`, and its values as text, `before` and `after`.
+
+    Nested values are JSON text and binary ones hexadecimal; a null stays null.
+    """
+    if "delta" not in changes.events.columns:
+        raise OptionError("rows without key and position have no changed cells: diff with key=[…]", code="needs_key")
+    names = {"from": "before", "to": "after"}
+    cells = [
+        f.struct(
+            f.lit(column.name).alias("column"),
+            *(_as_text(f.col("delta")[column.name], each).alias(names[each.name]) for each in column.dataType.fields),  # type: ignore[attr-defined]
+        )
+        for column in _fields(changes.events, "delta")
+    ]
+    changed = f.filter(f.array(*cells), lambda cell: f.array_contains(f.col("changed"), cell["column"]))
+    parts = {name: f.col("cell")[name] for name in ("column", *names.values())}
+    rows = changes.events.where("type = 'changed'").select("*", f.explode(changed).alias("cell"))
+    return _flat(rows, {}, parts)
+
+
+def _fields(events: DataFrame, name: str) -> list[t.StructField]:
+    kind = events.schema[name].dataType
+    assert isinstance(kind, t.StructType), "rows and keys are structs"
+    return kind.fields
+
+
+def _as_text(change: Column, side: t.StructField) -> Column:
+    value, kind = change[side.name], side.dataType
+    if isinstance(kind, t.BinaryType):
+        return f.hex(value)
+    is_nested = isinstance(kind, (t.ArrayType, t.MapType, t.StructType, newer_type("VariantType")))
+    return f.to_json(value, {"ignoreNullFields": "false"}) if is_nested else value.cast("string")
+
+
+def _flat(events: DataFrame, first: Mapping[str, Column], cells: Mapping[str, Column]) -> DataFrame:
+    """The columns, with those of the key or the row number behind the first; no two may have one name."""
+    place = {"row_index": f.col("row_index")} if "row_index" in events.columns else {}
+    if "key" in events.columns:
+        place = {field.name: f.col("key")[field.name] for field in _fields(events, "key")}
+    columns = [*first.items(), *place.items(), *cells.items()]
+    names = [name.lower() for name, _ in columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"two columns would be called {twice!r}: rename one before the diff", code="invalid_option")
+    return events.select(*(column.alias(name) for name, column in columns))
 
 
 def compare_payloads(
