@@ -8,10 +8,13 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run
+from driftline.cli.main import driftline
 from support.processes import run_process
 from support.terminals import ROOT, left_on_screen, on_terminal, plain
 
@@ -118,3 +121,22 @@ def test_the_kind_of_change_and_a_rule_are_named(tmp_path: Path) -> None:
     )
     assert re.search(r"40 of 40 changes of lat are below 0.001: --tolerance lat=0.001 would leave 0", text)
     assert not re.search(r"code +0\d +1 +[+−]", text), "a code is no amount"
+
+
+def test_a_summary_counts_what_the_events_hold(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """More changed rows than a summary keeps: the counts are the engine's, also of a column that changed late."""
+    for name, shift in (("a.csv", 0), ("b.csv", 1)):
+        lines = (
+            f"{row},{row + shift},{shift if row == 2500 else 'x'},{row % 7 + shift * (row % 3)}" for row in range(3000)
+        )
+        (tmp_path / name).write_text("id,always,once,some\n" + "\n".join(lines) + "\n")
+    words = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id", "--format"]
+    assert run(driftline, [*words, "jsonl"]) == 1
+    events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    counts = Counter(name for event in events if event["type"] == "changed" for name in event["changed"])
+    assert run(driftline, [*words, "summary"]) == 1
+    shown = capfd.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")[1:3]] for line in shown.splitlines() if line.startswith("│")]
+    told = {name: int(count.replace(",", "")) for name, count in rows if name in ("always", "once", "some")}
+    assert told == counts == {"always": 3000, "once": 1, "some": 2000}
+    assert "0: '0' → '1'" in shown

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import html
 import json
+import multiprocessing
 import os
 import random
 import re
+import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+import driftline as dl
 from driftline.errors import InputError, OptionError
 from driftline.tables import check_options
 from driftline.tables._options import OPTIONS
+from driftline.web._console import results
 from driftline.web._console.event_file import EventFile, Selection
 from driftline.web._console.folder import Folder
 from driftline.web._console.payloads import Studies, Study
-from driftline.web._console.results import Job, Jobs
+from driftline.web._console.results import Comparison, Job, Jobs, Results
 from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
 from support.console_folder import compact_json, write_events, write_pairs
 from support.console_server import Server
@@ -310,3 +316,57 @@ def test_a_pair_that_is_not_there_is_said(server: Server) -> None:
     status, text, _ = server.ask("GET", f"/payloads/pair?{urlencode({'path': path, 'id': '40'})}")
     assert status == 200
     assert "error[VALIDATION_ERROR]" in text
+
+
+def _finished(folder: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Job], object] = id) -> tuple[Results, Job]:
+    """A comparison in a process of its own, `act` called once that reports progress."""
+    monkeypatch.setattr(results, "LARGE_BYTES", 0)
+    found = Results(Folder(folder), Jobs())
+    job = found.start(Comparison("a.csv", "b.csv", {"key": ["id"]}))
+    while not job.done and job.progress is None:
+        time.sleep(0.01)
+    act(job)
+    while not job.done:
+        time.sleep(0.01)
+    return found, job
+
+
+def _write_tables(folder: Path, rows: int, extra: str = "") -> None:
+    for name, shift in (("a.csv", 0), ("b.csv", 1)):
+        lines = (f"{row},{row + shift * (row % 3)}\n" for row in range(rows))
+        (folder / name).write_text("id,v\n" + "".join(lines) + extra)
+
+
+def test_large_tables_are_compared_apart_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_tables(tmp_path, 3000)
+    found, job = _finished(tmp_path, monkeypatch)
+    assert job.error is None
+    made = (found.stored / job.id / "events.jsonl").read_bytes()
+    with dl.diff(str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), key="id") as diff:
+        assert made == b"".join(diff.lines())
+        assert found.get(job.id).profile == diff.profile().to_dict()
+    assert found.events(job.id).column_counts() == {"id": 0, "v": 2000}
+
+
+def test_an_error_of_a_process_apart_is_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_tables(tmp_path, 10, "3,9\n")
+    found, job = _finished(tmp_path, monkeypatch)
+    assert job.error is not None
+    assert (job.error.code, list(found.stored.iterdir())) == ("duplicate_key", [])
+
+
+@pytest.mark.parametrize(("number", "code"), [(None, "cancelled"), (signal.SIGKILL, "worker_ended")])
+def test_a_process_apart_ends_with_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, code: str
+) -> None:
+    _write_tables(tmp_path, 300_000)
+
+    def end(job: Job) -> None:
+        if number is None:
+            job.tracker.cancel()
+        for process in multiprocessing.active_children() if number is not None else ():
+            os.kill(process.pid, number)
+
+    found, job = _finished(tmp_path, monkeypatch, end)
+    assert job.error is not None
+    assert (job.error.code, list(found.stored.iterdir()), multiprocessing.active_children()) == (code, [], [])

@@ -6,7 +6,7 @@ Code is imported only when its command is called, so `driftline --help` answers 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -234,6 +234,14 @@ def several(*parameters: Function) -> Callable[[Function], Function]:
         return function
 
     return add
+
+
+def format_option(
+    formats: Sequence[str], text: str, *, is_first_default: bool = False
+) -> Callable[[Function], Function]:
+    """`--format` with one of some words."""
+    default: dict[str, Any] = {"default": formats[0], "show_default": True} if is_first_default else {}
+    return click.option("--format", "format_name", type=click.Choice(formats), help=text, **default)
 
 
 # The options of commands that run on this machine or on Spark.

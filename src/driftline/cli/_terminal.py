@@ -1,4 +1,4 @@
-"""Consoles, progress bars with rate and ETA, and sizes as text; bars are drawn on stderr."""
+"""Consoles, progress bars with rate and ETA; bars are drawn on stderr."""
 
 from __future__ import annotations
 
@@ -173,18 +173,6 @@ def _make_bar() -> Bar:
         transient=True,
         redirect_stdout=False,  # it would send the answer to stderr
     )
-
-
-def size_text(count: int) -> str:
-    """A number of bytes in the unit that reads best.
-
-    >>> size_text(73_400), size_text(12)
-    ('73 KB', '12 B')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}" if count < 10 * size else f"{count / size:,.0f} {unit}"
-    return f"{count} B"
 
 
 def rate_text(record: Progress) -> str:

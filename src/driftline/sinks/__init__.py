@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         highlight as highlight,
         number as number,
         page_bytes as page_bytes,
+        size_text as size_text,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -61,7 +61,7 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     templates.globals.update(cell=cell, changed_cell=changed_cell, difference=difference_in_words)
-    templates.filters["number"] = number
+    templates.filters.update(number=number, bytes=size_text)
     templates.tests["short"] = is_short
     return templates
 
@@ -88,6 +88,18 @@ def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
 def number(value: int) -> str:
     """Digits in groups of three."""
     return f"{value:,}"
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in the unit that reads best.
+
+    >>> size_text(73_400), size_text(12)
+    ('73 KB', '12 B')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}" if count < 10 * size else f"{count / size:,.0f} {unit}"
+    return f"{count} B"
 
 
 def is_short(value: object) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, several
+from driftline.cli._group import Command, format_option, several
 from driftline.core import io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
@@ -84,11 +84,8 @@ def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
 @schema_options
 @path_options
 @mask_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["json", "text", "junit", "patch"]),
-    help="How the report is written.  [default: text on a terminal, else json]",
+@format_option(
+    ["json", "text", "junit", "patch"], "How the report is written.  [default: text on a terminal, else json]"
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def compare(

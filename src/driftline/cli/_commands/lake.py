@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options
+from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options, format_option, several
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.cli._views import (
@@ -53,15 +53,9 @@ def lake() -> None:
 
 def output_options(formats: Sequence[str], what: str) -> Callable[[Function], Function]:
     """`--format`, the first one being the default, and `--output`."""
-
-    def add(command: Function) -> Function:
-        choice = click.option(
-            "--format", "format_name", type=click.Choice(formats), default=formats[0], show_default=True, help=what
-        )
-        text = "Write to FILE (whole or not at all) instead of stdout."
-        return choice(click.option("-o", "--output", metavar="FILE", help=text)(command))
-
-    return add
+    text = "Write to FILE (whole or not at all) instead of stdout."
+    output = click.option("-o", "--output", metavar="FILE", help=text)
+    return several(format_option(formats, what, is_first_default=True), output)
 
 
 def text_or_json(json_means: str) -> Callable[[Function], Function]:

@@ -21,7 +21,7 @@ from driftline.cli._commands.compare import (
     read_mask_key,
     schema_options,
 )
-from driftline.cli._group import LazyGroup, chosen_engine, engine_options
+from driftline.cli._group import LazyGroup, chosen_engine, engine_options, format_option
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.core import is_url, open_bytes, open_output, write_all, write_atomically
@@ -211,12 +211,7 @@ def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, .
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--apply", "target", metavar="FILE", help="Put the accepted rules into the schema FILE; show the change.")
 @click.option("--page", metavar="FILE", help="Also write a page to look through the suggestions.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["yaml", "json"]),
-    help="How it is written.  [default: for people on a terminal, else yaml]",
-)
+@format_option(["yaml", "json"], "How it is written.  [default: for people on a terminal, else yaml]")
 def suggest(
     pairs: str,
     *,
@@ -326,14 +321,7 @@ def _values(path: str) -> Iterator[Any]:
 @payloads.command(short_help="Find rules that cannot work or never apply.")
 @click.argument("schema")
 @click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How findings are written.",
-)
+@format_option(["text", "json"], "How findings are written.", is_first_default=True)
 def lint(schema: str, root: str | None, format_name: str) -> int:
     """Find unknown extensions, bad values and rules that can never apply in SCHEMA."""
     from driftline.payloads import lint as find

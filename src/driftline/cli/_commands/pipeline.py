@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._group import Command, Function, LazyGroup, several, spark_conf
+from driftline.cli._group import Command, Function, LazyGroup, format_option, several, spark_conf
 from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import plain_table, progress_bar, wide_console
 from driftline.core import open_output, write_atomically
@@ -34,14 +34,7 @@ _engine_options = several(
     click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark."),
     spark_conf,
 )
-_text_or_json = click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="A table for people, or JSON.",
-)
+_text_or_json = format_option(["text", "json"], "A table for people, or JSON.", is_first_default=True)
 _pipeline_file = click.argument("file", metavar="FILE")
 
 
@@ -120,9 +113,7 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
 @click.option(
     "--run", "run_id", metavar="ID", help="An earlier run, as `pipeline history` names it. Default: the newest."
 )
-@click.option(
-    "--format", "format_name", type=click.Choice(["html", "json"]), help="Default: json for -o FILE.json, else html."
-)
+@format_option(["html", "json"], "Default: json for -o FILE.json, else html.")
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
     from driftline.pipeline import load, report_page, run_report
@@ -228,12 +219,7 @@ _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error"
 @click.option("--select", multiple=True, metavar="NAME", help="Only these pairs, as sales_*. May be repeated.")
 @click.option("--parallel", type=click.IntRange(1), metavar="N", help="So many at once. Default: what the file says.")
 @_engine_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json", "junit", "html"]),
-    help="Default: by the ending of -o FILE, else a table for people.",
-)
+@format_option(["text", "json", "junit", "html"], "Default: by the ending of -o FILE, else a table for people.")
 @click.option("-o", "--output", metavar="FILE", help="Write the report to FILE instead of stdout.")
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def check(

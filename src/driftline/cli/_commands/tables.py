@@ -15,7 +15,7 @@ import click
 
 from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
-from driftline.cli._terminal import progress_bar, say, size_text
+from driftline.cli._terminal import progress_bar, say
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import (
@@ -415,6 +415,8 @@ def _write_file(
 
 
 def _closing_line(output: str, stats: Stats, began: float) -> str:
+    from driftline.sinks import size_text
+
     counts = f"+{stats.added:,} −{stats.removed:,} ~{stats.changed:,}"
     total = stats.added + stats.removed + stats.changed
     size = size_text(os.path.getsize(output)) if os.path.isfile(output) else "written"

@@ -56,6 +56,7 @@ _ALWAYS = ("schema", "stats")
 FIRST: dict[str, dict[str, int]] = {
     "terminal": {"added": 3, "removed": 3, "changed": 6},
     "html": dict.fromkeys(("added", "removed", "changed"), 2000),
+    "summary": {"changed": 1000},
 }
 _BLOCK_CHARACTERS = 1 << 16
 

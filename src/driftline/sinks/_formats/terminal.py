@@ -5,8 +5,8 @@ What does not fit is cut in this order: differences, values, names of columns; a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console, Group
@@ -14,7 +14,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from driftline.core import exact_loads
 from driftline.sinks._formats import FIRST, Seen, TextWriter, Title, cell_text
 from driftline.sinks._pages import common_start, difference_in_words, missing_word
 
@@ -285,15 +284,8 @@ def _plain(text: str) -> str:
 # The summary: counts, and the changed columns with counts and examples, as text tables.
 def write_summary(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write two tables: counts of rows, and changed columns."""
-    stats: Event = {}
-    examples: dict[str, list[str]] = {}
-    changes: Counter[str] = Counter()
-    for event in map(exact_loads, lines):
-        stats = event if event["type"] == "stats" else stats
-        for name, cell in event.get("delta", {}).items():
-            changes[name] += 1
-            if changes[name] <= _EXAMPLES:
-                examples.setdefault(name, []).append(_example(event, cell))
+    seen = Seen(FIRST["summary"])
+    seen.read(lines, settings.get("changes"))
     text = TextWriter(out)
     on_terminal = out.isatty()
     console = Console(
@@ -307,25 +299,27 @@ def write_summary(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> Non
     counts = Table("rows", title="What changed", title_justify="left")
     counts.add_column("count", justify="right")
     for count, words in _COUNTS.items():
-        counts.add_row(words, f"{stats[count]:,}")
+        counts.add_row(words, f"{seen.stats[count]:,}")
     console.print(counts)
-    if changes:
-        console.print(_columns_with_examples(changes, examples, profile.get("columns", {})))
+    if seen.changes:
+        console.print(_columns_with_examples(seen, profile.get("columns", {})))
         for words in [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]:
             console.print(Text(words))
-    if stats.get("truncated"):
-        console.print("Columns and examples cover the listed changes only: the list was limited.")
+    if seen.stats.get("truncated"):
+        console.print("Examples cover the listed changes only: the list was limited.")
     text.flush()
 
 
-def _columns_with_examples(changes: Counter[str], examples: dict[str, list[str]], kinds: Event) -> Table:
+def _columns_with_examples(seen: Seen, kinds: Event) -> Table:
+    """How often each column changed, and examples from the first changed rows."""
     table = Table("column", title="Changed columns", title_justify="left")
     table.add_column("rows", justify="right")
     table.add_column("kind of change")
     table.add_column("examples")
-    for name, count in sorted(changes.items(), key=lambda item: (-item[1], item[0])):
+    for name, count in sorted(seen.changes.items(), key=lambda item: (-item[1], item[0])):
         words = "\n".join(kinds.get(name, {}).get("words", ()))
-        table.add_row(Text(name), f"{count:,}", Text(words), Text("\n".join(examples[name])))
+        found = (_example(row, row["delta"][name]) for row in seen.rows if name in row["delta"])
+        table.add_row(Text(name), f"{count:,}", Text(words), Text("\n".join(islice(found, _EXAMPLES))))
     return table
 
 

@@ -153,7 +153,7 @@ async def plain_error(request: Request, error: Exception) -> Response:
     return page(request, "error.html", error.status_code, code=str(error.status_code), message=words)
 
 
-# Templates, and the filters that format sizes and times.
+# Templates, and the filters that format times.
 def render(template: str, **shown: object) -> str:
     """A template of this folder, filled in."""
     return _templates().get_template(template).render(**shown)
@@ -168,18 +168,8 @@ def compile_templates() -> None:
 @cache
 def _templates() -> Environment:
     templates = environment("driftline.web._console")
-    templates.filters.update(bytes=byte_size, timestamp=timestamp, moment=moment, seconds=seconds)
+    templates.filters.update(timestamp=timestamp, moment=moment, seconds=seconds)
     return templates
-
-
-def byte_size(count: int) -> str:
-    """A size in the unit that reads best."""
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def timestamp(value: str) -> str:

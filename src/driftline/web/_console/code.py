@@ -67,9 +67,11 @@ def _review(console: Console, request: Request) -> Response:
         raise InputError(f"nothing changed in {wanted}", code="not_found")
     bodies = console.reviews.bodies(review, events, chosen) if chosen else []
     moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST_LISTED]
+    definitions = sum((Counter(mode["chunks"]) for mode in review.summary["modesSummary"].values()), Counter())
     surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == wanted]
     shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies}
-    return view_page(request, "review", review=review, surfaced=surfaced, most=_MOST_LISTED, **shown)
+    counted = {"definitions": definitions, "surfaced": surfaced, "most": _MOST_LISTED}
+    return view_page(request, "review", review=review, **shown, **counted)
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,6 @@ class Review:
     @property
     def title(self) -> str:
         return f"{self.repository} {self.before} → {self.after}"
-
-    @property
-    def definitions(self) -> Counter[str]:
-        """How many definitions were added, removed and so on, in all modes."""
-        counts: Counter[str] = Counter()
-        for mode in self.summary["modesSummary"].values():
-            counts.update(mode["chunks"])
-        return counts
 
 
 class Reviews:
@@ -130,8 +124,7 @@ class Reviews:
         folder.mkdir(parents=True)
         lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
         write_atomically(folder / "events.jsonl", "\n".join(lines).encode("utf-8", "surrogatepass"))
-        report = _api(*sides, directory, job.tracker)
-        write_atomically(folder / _API, json.dumps(report).encode())
+        write_atomically(folder / _API, json.dumps(_api(*sides, directory, job.tracker)).encode())
         keep(folder, replace(review, when=time_now(), summary=result.summary))
         return f"/code/{job.id}"
 

@@ -25,7 +25,7 @@ from driftline.errors import InputError
 
 KINDS = ("added", "removed", "changed")
 INDEX_VERSION = 1
-_CHUNK = 16 << 20
+_CHUNK = 4 << 20
 _HEAD = 1 << 20
 _LONGEST_LINE = 64 << 20
 _KIND_BYTE = {kind: ord(kind[0]) for kind in KINDS}  # the tenth byte of {"type":"added"…
@@ -301,7 +301,7 @@ class EventFile:
         return _change(self._pread(int(index.starts[row]), int(index.ends[row])))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _select(events: EventFile, identity: tuple[int, ...], selection: Selection) -> NDArray[np.int64]:
     index = events._ready()
     rows = np.arange(len(index.starts))

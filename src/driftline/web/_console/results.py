@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import shutil
+import signal
 import threading
 import time
 from collections import OrderedDict
@@ -15,23 +16,26 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from driftline.core import Progress, Tracker, missing_extra, write_atomically
+from driftline.core import Progress, Tracker, WorkerContext, missing_extra, write_atomically
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.event_file import EventFile
+from driftline.web._console.event_file import EventFile, Selection
 from driftline.web._console.folder import Folder
 
 # Jobs run in threads, with progress and cancellation.
 _MOST_RUNNING = 2
 _MOST_KEPT = 200
 _MOST_OPEN = 8  # event files whose index is kept in memory
+LARGE_BYTES = 16 << 20  # of both sides
 _ID = re.compile(r"[0-9a-z]{8,40}")
 _RECORD = "meta.json"
 Record = TypeVar("Record")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(eq=False)
@@ -180,21 +184,20 @@ class Results:
         return job
 
     def _compare(self, job: Job, wanted: Comparison) -> str:
-        from driftline.tables import diff
-
         began = time.monotonic()
         sides = [self.folder.table_address(name) for name in (wanted.a, wanted.b)]
+        size = sum(map(self.folder.table_size, (wanted.a, wanted.b)))
         folder = self.stored / job.id
         folder.mkdir(parents=True)
+        events = folder / "events.jsonl"
         try:
-            with diff(sides[0], sides[1], engine="local", tracker=job.tracker, **wanted.options) as result:
-                result.write(folder / "events.jsonl")
-            seconds, profile = round(time.monotonic() - began, 3), result.profile().to_dict()
-            keep(folder, Result(job.id, wanted, time_now(), seconds, "local", dict(result.stats), profile))
+            stats, profile = run_apart(size, job, _write_diff, sides, wanted.options, events)
+            seconds = round(time.monotonic() - began, 3)
+            keep(folder, Result(job.id, wanted, time_now(), seconds, "local", stats, profile))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        self.open(folder / "events.jsonl")  # begins to make the index that filters and pages need
+        self.open(events)  # begins to make the index that filters and pages need
         return f"/results/{job.id}"
 
     def get(self, result_id: str) -> Result:
@@ -220,3 +223,51 @@ class Results:
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
             return known
+
+
+def _write_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], events: Path) -> tuple[Any, Any]:
+    """Write the events of a diff with their index; the counts, and the kinds of change."""
+    from driftline.tables import diff
+
+    with diff(sides[0], sides[1], engine="local", tracker=tracker, **options) as result:
+        result.write(events)
+    EventFile(events).select(Selection())
+    return dict(result.stats), result.profile().to_dict()
+
+
+def run_apart(size: int, job: Job, work: Callable[..., Outcome], *given: Any) -> Outcome:
+    """Work on data of that size: if that is large, in a process of its own, whose memory goes with it.
+
+    Its progress is reported here. Cancelling asks the process to stop, which cleans up like a thread.
+    """
+    if size <= LARGE_BYTES:
+        return work(job.tracker, *given)
+    context = WorkerContext()
+    receiver, sender = context.Pipe(duplex=False)
+    worker = context.Process(target=_work, args=(sender, work, *given), daemon=True)
+    worker.start()
+    sender.close()
+    try:
+        while not isinstance(message := receiver.recv() if receiver.poll(0.1) else None, tuple):
+            job.progress = message or job.progress
+            job.tracker.check()
+    except EOFError:
+        words = "the process that did this work was ended, perhaps because there was too little memory"
+        raise DriftlineError(words, code="worker_ended") from None
+    finally:
+        worker.terminate()
+        worker.join()
+    outcome, error = message
+    if error is not None:
+        raise error
+    return cast(Outcome, outcome)
+
+
+def _work(sender: Connection, work: Callable[..., object], *given: object) -> None:
+    tracker = Tracker(sender.send)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: tracker.cancel())
+    try:
+        sender.send((work(tracker, *given), None))
+    except Exception as error:  # noqa: BLE001 - raised again where the work was ordered
+        sender.send((None, error))

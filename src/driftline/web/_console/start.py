@@ -20,7 +20,7 @@ from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.tables import OPTION_GROUPS, OPTIONS, Option, check_options, first_rows, reading_of, remedies
 from driftline.web._console.answers import Form, Pages, page, status_of, to_job
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
-from driftline.web._console.results import Comparison, Job, Result, newest
+from driftline.web._console.results import Comparison, Job, Result, newest, run_apart
 
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
@@ -135,12 +135,12 @@ async def _preview(console: Console, request: Request, form: Form) -> Response:
 
 async def _counted(console: Console, request: Request, comparison: Comparison) -> dict[str, Any]:
     """Count in a thread; the work is cancelled when the browser disconnects."""
-    tracker = Tracker()
-    work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, tracker))
+    job = Job("", "preview")
+    work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, job))
     while not work.done():
         await asyncio.wait([work], timeout=0.3)
         if await request.is_disconnected():
-            tracker.cancel()
+            job.tracker.cancel()
     return work.result()
 
 
@@ -297,31 +297,33 @@ class Previews:
         self.folder = folder
         self._known: OrderedDict[str, Counts] = OrderedDict()
 
-    def preview(self, comparison: Comparison, tracker: Tracker) -> dict[str, Any]:
+    def preview(self, comparison: Comparison, job: Job) -> dict[str, Any]:
         """Counts without and with the rules, and the columns of which the rules hide changes."""
         options = {name: value for name, value in comparison.options.items() if name not in RULES}
-        plain = ruled = self._counts(comparison, tracker)
+        plain = ruled = self._counts(comparison, job)
         if options != comparison.options:
-            plain = self._counts(Comparison(comparison.a, comparison.b, options), tracker)
+            plain = self._counts(Comparison(comparison.a, comparison.b, options), job)
         names = dict.fromkeys([*plain.changed, *ruled.changed])
         both = [(name, plain.changed.get(name, 0), ruled.changed.get(name, 0)) for name in names]
         columns = [row for row in both if row[1] != row[2]][:_MOST_COLUMNS]
         return {"plain": plain, "ruled": ruled, "has_rules": plain is not ruled, "columns": columns}
 
-    def _counts(self, comparison: Comparison, tracker: Tracker) -> Counts:
+    def _counts(self, comparison: Comparison, job: Job) -> Counts:
         sides = [self.folder.table_address(name) for name in (comparison.a, comparison.b)]
         states = [_state(side) for side in sides]
         name = repr((sides, states, sorted(comparison.options.items())))
-        if None in states:  # a folder or a database may change without a sign
-            return _count(sides, comparison.options, tracker)
         if name not in self._known:
-            self._known[name] = _count(sides, comparison.options, tracker)
+            size = sum(map(self.folder.table_size, (comparison.a, comparison.b)))
+            counts = run_apart(size, job, _count, sides, comparison.options)
+            if None in states:  # a folder or a database may change without a sign
+                return counts
+            self._known[name] = counts
             while len(self._known) > _MOST_KEPT:
                 self._known.popitem(last=False)
         return self._known[name]
 
 
-def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Counts:
+def _count(tracker: Tracker, sides: list[str], options: dict[str, Any]) -> Counts:
     from driftline.tables import diff
 
     try:
