@@ -11,35 +11,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Function
+from driftline.cli._group import Command, Function, examples
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table
 
-_EPILOG = """\b
-Examples:
-  driftline changeset show changes.bin --database app.db
-  driftline changeset apply changes.bin app.db --on-conflict omit
-  driftline changeset diff old.db new.db -o changes.bin
-  driftline changeset concat monday.bin tuesday.bin -o both.bin
-
-A FILE of - is standard input. Files that are made go to -o or to standard output.
-"""
-
 _SHOWN_ROWS = 20  # of those that triggers altered
 
 
-@click.group(epilog=_EPILOG)
+@click.group(epilog=examples("changeset"))
 def changeset() -> None:
     """Read, combine, invert, apply and make SQLite changesets and patchsets."""
 
 
-def _command(*calls: str, below: str = "", **settings: Any) -> Callable[[Function], click.Command]:
-    """A command of the group, with examples of calls in its help and more text below them."""
-    examples = "".join(f"\n  driftline changeset {call}" for call in calls)
-    return changeset.command(epilog=f"\b\nExamples:{examples}\n" + (f"\n{below}\n" if below else ""), **settings)
+_command = partial(changeset.command, cls=Command)
 
 
 def _choice(name: str, values: str, text: str) -> Callable[[Function], Function]:
@@ -65,9 +52,7 @@ _output_option = click.option(
 )
 
 
-@_command(
-    "show changes.bin", "show changes.bin --schema tables.sql", "show changes.bin --database app.db --format jsonl"
-)
+@_command()
 @click.argument("file")
 @_schema_options
 @_choice("--format", "text jsonl json", "How to print it.")
@@ -85,7 +70,7 @@ def show(file: str, database: str | None, schema: str | None, form: str) -> None
                 print(line)
 
 
-@_command("sql changes.bin --database app.db > changes.sql")
+@_command()
 @click.argument("file")
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
@@ -101,7 +86,7 @@ def sql(file: str, database: str | None, schema: str | None) -> None:
     write_sql(standard_output(), _source(file), known)
 
 
-@_command("digest changes.sql --schema tables.sql -o changes.bin")
+@_command()
 @click.argument("file")
 @_schema_options
 @_output_option
@@ -116,7 +101,7 @@ def digest(file: str, database: str | None, schema: str | None, output: str | No
     _write(Patchset.digest_sql(text, tables).write_to, output, file)
 
 
-@_command("invert changes.bin -o undo.bin")
+@_command()
 @click.argument("file")
 @_output_option
 def invert(file: str, output: str | None) -> None:
@@ -126,7 +111,7 @@ def invert(file: str, output: str | None) -> None:
     _write(lambda out: invert_to(out, _source(file)), output, file)
 
 
-@_command("concat monday.bin tuesday.bin -o both.bin")
+@_command()
 @click.argument("files", nargs=-1, required=True)
 @click.option("--database", "-d", metavar="DB", help="Fill in columns that its tables have and a file has not.")
 @click.option("--schema", metavar="FILE", help="The same from CREATE TABLE statements in this file.")
@@ -148,15 +133,7 @@ def concat(
     _write(write, output, *files)
 
 
-@_command(
-    "apply changes.bin app.db",
-    "apply changes.bin app.db --on-conflict replace --table users",
-    "apply changes.bin app.db --as-recorded --format json",
-    "apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin",
-    below="""\
-Foreign keys are enforced: a change that would leave rows without what they refer to is never applied.
-Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 nothing was applied.""",
-)
+@_command()
 @click.argument("file")
 @click.argument("database")
 @_choice("--on-conflict", "abort omit replace", "Give up, leave out the change, or let it win.")
@@ -204,10 +181,7 @@ def apply(
         show_applied(applied)
 
 
-@_command(
-    "apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin",
-    "rebase local.bin rebase.bin -o local-rebased.bin",
-)
+@_command()
 @click.argument("file")
 @click.argument("rebase_data", nargs=-1, required=True)
 @_output_option
@@ -218,15 +192,7 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
     _write(rebased(_source(file), *map(_read_bytes, rebase_data)).write_to, output, file, *rebase_data)
 
 
-@_command(
-    "diff old.db new.db -o changes.bin",
-    "diff old.db new.db --table users --format patchset -o changes.bin",
-    "diff old.db new.db --skip search_index --allow-incomplete -o changes.bin",
-    "diff old.db new.db -o changes.sql",
-    below="""\
-Differences that a changeset cannot say (a table on one side only, rows with NULL keys, …) are listed, and nothing is
-written; an SQL script says them, too. Exit codes: 0 no difference, 1 differences, 2 error.""",
-)
+@_command()
 @click.argument("old")
 @click.argument("new")
 @click.option(
@@ -268,14 +234,7 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: 
     return DIFFERENT if found.records or found.statements or found.problems else SAME
 
 
-@_command(
-    "record app.db -o changes.bin -- python migrate.py",
-    'record app.db --format patchset -o changes.bin -- sqlite3 app.db "DELETE FROM log"',
-    below="""\
-The net change between before and after is written, that of other writers included. The command's exit code is
-returned; 2 also when the change could not be written.""",
-    context_settings={"ignore_unknown_options": True},
-)
+@_command(context_settings={"ignore_unknown_options": True})
 @click.argument("database")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @_choice("--format", "changeset patchset", "What to make.")
@@ -294,16 +253,7 @@ def record(database: str, command: tuple[str, ...], form: str, allow_incomplete:
     return code
 
 
-@_command(
-    "from-cdc wal.jsonl --schema tables.sql -o changes.bin",
-    "from-cdc wal.jsonl --database app.db --format changeset -o changes.bin",
-    "from-cdc maxwell.jsonl --schema tables.sql --per-transaction changes/",
-    "from-cdc wal.jsonl --schema tables.sql --format deltas --client-id pg",
-    below="""\
-A FILE has JSON messages, one a line, printed over several lines or in arrays: wal2json (formats 1 and 2), Debezium or
-Maxwell, told apart by their members.""",
-    name="from-cdc",
-)
+@_command(name="from-cdc")
 @click.argument("file")
 @_schema_options
 @_choice("--format", "patchset changeset deltas", "What to make; a changeset needs whole old rows.")
