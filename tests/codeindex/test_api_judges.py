@@ -1,4 +1,4 @@
-"""The API as others judge it: the vectors by small tools, real releases by griffe and apidiff."""
+"""The API as others judge it: the vectors by small tools, real releases by griffe, apidiff and japicmp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from driftline.codeindex._api.compare import Difference, compare
 from driftline.codeindex._api.readers import FAMILIES
 from driftline.codeindex._build.extract import extract
 from driftline.codeindex._build.languages import language_of
-from support.api_judges import answer, apidiff, caller_works, griffe_breaks, put, python_release, tool
+from support.api_judges import (
+    answer,
+    apidiff,
+    caller_works,
+    griffe_breaks,
+    japicmp_breaks,
+    java_release,
+    put,
+    python_release,
+    tool,
+)
 
 pytest.importorskip("tree_sitter")
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/api-verdicts.json").read_text())["cases"]
@@ -152,3 +162,41 @@ def go_name(line: str, module: str, mine: dict[str, Difference]) -> str:
         if leaf[:1].islower()
         else full
     )
+
+
+JAVA_PAIRS = [
+    ("org.apache.commons", "commons-lang3", "3.12.0", "3.17.0"), ("commons-io", "commons-io", "2.11.0", "2.16.1"),
+    ("org.junit.jupiter", "junit-jupiter-api", "5.12.2", "5.13.4"),
+    ("com.google.code.gson", "gson", "2.11.0", "2.13.2"),
+]  # fmt: skip
+
+
+@pytest.mark.faults
+def test_releases_as_japicmp_judges_them(tmp_path: Path) -> None:
+    tool("java")
+    sums = [0, 0, 0]
+    for organisation, name, *versions in JAVA_PAIRS:
+        releases = [java_release(organisation, name, version, tmp_path) for version in versions]
+        found = compared("java", side(releases[0][0]), side(releases[1][0]))
+        told, unknown = names(found, "major"), names(found, "unknown")
+        judged = japicmp_breaks(releases[0][1], releases[1][1], tmp_path)
+        exported = [read_exports(sources) for sources, _ in releases]
+        counted = {item for item in judged if item not in unknown and is_exported(item, exported[0])}
+        counts = [len(told), len(counted), len(told & counted)]
+        print(name, *versions, "told {}, japicmp {} of {}, both {}".format(*counts[:2], len(judged), counts[2]))
+        print("  only here:", sorted(told - counted), "only there:", {item: judged[item] for item in counted - told})
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    told_, judged_, both = sums
+    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+    assert both / told_ >= 0.9
+    assert both / judged_ >= 0.9
+
+
+def read_exports(sources: Path) -> list[str]:
+    """The packages that a module shows, by its own words; none where it is no module."""
+    described = [path.read_text() for path in sources.rglob("module-info.java")]
+    return re.findall(r"^\s*exports\s+([\w.]+)\s*;", "\n".join(described), re.MULTILINE)
+
+
+def is_exported(name: str, packages: list[str]) -> bool:
+    return not packages or re.match(r"(?:[a-z_]\w*\.)*", name)[0].rstrip(".") in packages

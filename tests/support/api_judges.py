@@ -1,4 +1,4 @@
-"""Outside judges of API verdicts: griffe, apidiff, and callers that a compiler accepts or refuses."""
+"""Outside judges of API verdicts: griffe, apidiff, japicmp, and callers that a compiler accepts or refuses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -123,3 +125,72 @@ def python_release(project: str, version: str, folder: Path, platform: str | Non
     wheel = next(path for path in (folder / "wheels").glob("*.whl") if path.name.lower().startswith(named))
     zipfile.ZipFile(wheel).extractall(target)
     return target
+
+
+def _ivy(folder: Path, *words: str) -> None:
+    """Ivy, which comes with Spark, reads Java's package registry."""
+    import pyspark
+
+    program = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    answer([tool("java"), "-jar", str(program), "-cache", str(folder / "ivy"), *words], folder)
+
+
+def java_release(organisation: str, name: str, version: str, folder: Path) -> tuple[Path, Path]:
+    """The sources of a release, unpacked, and its classes."""
+    place = folder / f"{name}-{version}"
+    pattern = f"{place}/[type]/[artifact]-[revision].[ext]"
+    _ivy(folder, "-dependency", organisation, name, version, "-retrieve", pattern, "-notransitive")
+    with zipfile.ZipFile(place / "source" / f"{name}-{version}.jar") as archive:
+        archive.extractall(place / "unpacked")
+    return place / "unpacked", place / "jar" / f"{name}-{version}.jar"
+
+
+def japicmp_breaks(before: Path, after: Path, folder: Path) -> dict[str, set[str]]:
+    """What japicmp calls incompatible for source, with its reasons.
+
+    A type parameter that only has another name breaks nobody: such classes and methods are left out, with what is in
+    them. So are a member that a base lost, which is told at the base, and a checked exception that is no longer thrown.
+    """
+    path, told = folder / "japicmp.classpath", folder / "japicmp.xml"
+    if not path.exists():
+        _ivy(folder, "-dependency", "com.github.siom79.japicmp", "japicmp", "0.23.1", "-cachepath", str(path))
+    words = ["-o", str(before), "-n", str(after), "-x", str(told), "--ignore-missing-classes", "-a", "protected"]
+    answer([tool("java"), "-cp", path.read_text().strip(), "japicmp.JApiCmp", *words], folder)
+    found: dict[str, set[str]] = {}
+    for holder in ElementTree.parse(told).getroot().iter("class"):
+        name = str(holder.get("fullyQualifiedName")).replace("$", ".")
+        if holder.get("sourceCompatible") == "true" or _only_renamed(holder):
+            continue
+        reasons = _reasons(holder)
+        if reasons:
+            found[name] = reasons
+        for member in holder.findall("methods/method") + holder.findall("fields/field"):
+            _put_member(found, f"{name}.{member.get('name')}", member)
+        for member in holder.findall("constructors/constructor"):
+            _put_member(found, f"{name}.<init>", member)
+    gone = {name for name, reasons in found.items() if "CLASS_REMOVED" in reasons}
+    return {name: reasons for name, reasons in found.items() if not any(name.startswith(f"{one}.") for one in gone)}
+
+
+def _put_member(found: dict[str, set[str]], name: str, member: Element) -> None:
+    thrown_less = "NO_LONGER_THROWS" in ElementTree.tostring(member, "unicode")
+    if (
+        member.get("sourceCompatible") == "false"
+        and not _only_renamed(member)
+        and (_reasons(member) or not thrown_less)
+    ):
+        found.setdefault(name, set()).update(_reasons(member) or {"a part of it"})
+
+
+def _reasons(node: Element) -> set[str]:
+    changes = node.findall("compatibilityChanges/compatibilityChange")
+    told = {str(change.get("type")) for change in changes if change.get("sourceCompatible") == "false"}
+    return {reason for reason in told if not reason.endswith(("_IN_SUPERCLASS", "_NO_LONGER_THROWS_CHECKED_EXCEPTION"))}
+
+
+def _only_renamed(node: Element) -> bool:
+    """Whether the type parameters have other names, and the same number and bounds."""
+    templates = node.findall("genericTemplates/genericTemplate")
+    old = [item.get("oldType") for item in templates if item.get("oldType") != "n.a."]
+    new = [item.get("newType") for item in templates if item.get("newType") != "n.a."]
+    return _reasons(node) == {"CLASS_GENERIC_TEMPLATE_CHANGED"} and sorted(map(str, old)) == sorted(map(str, new))

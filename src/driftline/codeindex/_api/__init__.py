@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 # Raised when a reader or a surface changes: builds keep facts, and a kept fact must not outlive the rule behind it.
-SURFACE_RULES = 1
+SURFACE_RULES = 2
 _DEPTH = 5
 
 

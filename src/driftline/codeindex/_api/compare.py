@@ -111,7 +111,11 @@ class Reading:
                 yield from parameters(made.fact.params or [] if made else [], thing.fact.params or [])
         elif leaf.startswith("__") and self.language == "python":
             return
-        elif "abstract" in thing.flags and not owner.flags & {"sealed", "final", "unexported-methods"}:
+        elif (
+            "abstract" in thing.flags
+            and thing.kind != "class"
+            and not owner.flags & {"sealed", "final", "unexported-methods"}
+        ):
             yield "member-added-required", "implementations lack it"
         elif thing.kind in ("field", "variant") and "closed" in owner.flags:
             yield f"{thing.kind}-added-closed", "literals lack it" if thing.kind == "field" else "matches lack it"
@@ -126,6 +130,8 @@ class Reading:
                 yield ("unresolved" if unseen else "kind-changed"), f"{one.kind} -> {other.kind}"
         elif one.params is not None and other.params is not None and one.kind != "value" and one.kind != "class":
             yield from self._called(before, after)
+            if self.overloads and len(before.overloads) + len(after.overloads) > 2:
+                return  # each pair of overloads was compared whole
         elif (one.kind, other.kind) == ("external", "external") and one.type != other.type:
             yield "unresolved", f"{one.type} -> {other.type}"
         elif one.kind == "plain" and one.value != other.value:
@@ -137,6 +143,11 @@ class Reading:
             if one.kind == "const" and one.type == other.type and one.value != other.value:
                 rule = "text-changed" if "text" in before.flags & after.flags else "value-changed"
                 yield rule, f"{one.value} -> {other.value}"
+        yield from self._around(before, after)
+
+    def _around(self, before: Thing, after: Thing) -> Iterator[Told]:
+        """Words, bases and type parameters."""
+        one, other = before.fact, after.fact
         yield from _flags(before, after)
         yield from self._bases(before, after)
         if one.generics != other.generics and _same_kind(one.kind, other.kind):
@@ -150,17 +161,22 @@ class Reading:
         known, there = {_shape(fact): fact for fact in old}, {_shape(fact): fact for fact in new}
         lost = [fact for shape, fact in known.items() if shape not in there]
         fresh = [fact for shape, fact in there.items() if shape not in known]
+        pairs = [(fact, there[shape]) for shape, fact in known.items() if shape in there]
         if len(lost) == len(fresh) == 1:
-            yield from self._call(lost[0], fresh[0])
+            pairs.append((lost[0], fresh[0]))
         elif lost and self.language == "script":
             yield "unresolved", "overloads changed"
         else:
-            yield from (("removed", f"overload ({', '.join(_shape(fact))})") for fact in lost)
+            # A base outside of the repository may have the same overload.
+            gone = "base-unresolved" if after.owner is not None and "open" in after.owner.flags else "removed"
+            yield from ((gone, f"overload ({', '.join(_shape(fact))})") for fact in lost)
             for fact in fresh:
                 yield ("member-added-required" if "abstract" in fact.flags else "added"), "overload"
-        for shape, fact in known.items():
-            if shape in there:
-                yield from self._call(fact, there[shape])
+        for one, other in pairs:
+            yield from self._call(one, other)
+            sides = [Thing.of(fact, thing.file, thing.id) for fact, thing in ((one, before), (other, after))]
+            sides[0].owner, sides[1].owner = before.owner, after.owner
+            yield from self._around(*sides)
 
     def _call(self, old: Fact, new: Fact) -> Iterator[Told]:
         before, after = old.params or [], new.params or []
@@ -173,7 +189,9 @@ class Reading:
             yield from self._places(before, after)
         yield from self._typed("result-changed", old.type, new.type, narrower=True, inferred=True)
         thrown = set(new.bases) - set(old.bases)
-        if thrown:
+        if any(item.startswith("$") for item in thrown):
+            yield "unresolved", "what it throws is a type parameter"
+        elif thrown:
             yield "throws-added", ", ".join(sorted(thrown))
 
     def _places(self, old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
@@ -233,7 +251,12 @@ class Reading:
             if foreign and before.kind == "interface" and "unexported-methods" not in before.flags:
                 yield "member-added-required", f"embeds {', '.join(foreign)}"
         else:
-            yield from (("base-removed", base) for base in gone if f"is {base}" not in after.flags)
+            # A base outside of the repository may bring another from there.
+            outside = {base for base in gone if "open" in after.flags and f"is {base}" not in before.flags}
+            yield from (("base-unresolved", base) for base in gone if base in outside)
+            yield from (
+                ("base-removed", base) for base in gone if base not in outside and f"is {base}" not in after.flags
+            )
             yield from (("base-added", base) for base in new if base not in old and f"is {base}" not in before.flags)
 
 

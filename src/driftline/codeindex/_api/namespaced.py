@@ -28,9 +28,10 @@ _NOT_API = re.compile(
     re.IGNORECASE,
 )
 _UNCHECKED = re.compile(
-    r"(Runtime|IllegalArgument|IllegalState|NullPointer|UnsupportedOperation|Arithmetic)Exception|\w*Error"
+    r"(Runtime|Illegal(Argument|State)|NullPointer|UnsupportedOperation|Arithmetic|UncheckedIO|\w*IndexOutOfBounds|ClassCast"
+    r"|NumberFormat|NoSuchElement|ConcurrentModification|DateTime)Exception|\w*Error"
 )
-_CAPITAL = re.compile(r"(?<![\w.])[A-Z]\w*")
+_CAPITAL = re.compile(r"(?:(?<![\w.])|(?<=\?super)|(?<=extends))[A-Z]\w*")
 _COMMON = re.compile(r"java\.(?:lang|util)\.|System\.(?:Collections\.Generic\.)?")
 
 
@@ -49,6 +50,7 @@ def read(root: Node) -> FileFacts:
 class _Reader:
     def __init__(self, imports: dict[str, str]) -> None:
         self.imports = imports
+        self.own: dict[str, str] = {}
 
     def inside(self, body: Node | None, owner: Fact | None, prefix: str = "") -> Iterator[Fact]:
         for node in children(body):
@@ -80,11 +82,13 @@ class _Reader:
         return words
 
     def _type_declaration(self, node: Node, owner: Fact | None, prefix: str) -> Fact:
+        outer = self.own
         words = self._words(node, owner)
         kind = _TYPES[node.type]
+        generics = self._generics(node)
         name = ".".join(filter(None, (prefix, part(node, "name"))))
         fact = Fact(name, kind, line_of(node), bases=list(self._bases(node)))
-        fact.generics = self._generics(node)
+        fact.generics = generics
         fact.flags = sorted(words & {"public", "protected", "final", "abstract", "sealed", "static", "deprecated"})
         fact.members = list(self.inside(node.child_by_field_name("body"), fact))
         components = self._params(node)
@@ -92,10 +96,15 @@ class _Reader:
             fact.members.append(Fact("<init>", "constructor", fact.line, components, flags=["public"]))
         for item in components if kind == "record" else ():
             fact.members.append(Fact(item.name, "method", fact.line, [], item.type, flags=["public"]))
+        self.own = outer
         return fact
 
     def _generics(self, node: Node) -> list[str]:
-        return [self.type(item, bound=True) for item in children(node.child_by_field_name("type_parameters"))]
+        """The bounds of its type parameters, which from here on are written by their position."""
+        listed = children(node.child_by_field_name("type_parameters"))
+        names = (next(_plain(item), "") for item in listed)
+        self.own = self.own | {name: f"${place}" for place, name in enumerate(names, len(self.own))}
+        return [self.type(item, bound=True).removesuffix("extendsObject") for item in listed]
 
     def _bases(self, node: Node) -> Iterator[str]:
         for holder in children(node, "superclass", "super_interfaces", "extends_interfaces", "base_list"):
@@ -120,14 +129,17 @@ class _Reader:
         listed = [part(item, "name") for item in children(holder, "variable_declarator")]
         typed = node.child_by_field_name("returns") or holder.child_by_field_name("type")
         called = kind in ("method", "constructor", "delegate", "indexer")
+        outer = self.own
+        generics = self._generics(node)
         for name in [own] if own else listed or (["this"] if kind == "indexer" else []):
             fact = Fact(".".join(filter(None, (prefix, name))), kind, line_of(node), flags=sorted(flags))
             fact.params = self._params(node) if called else None
             fact.type = self.type(typed) if kind != "variant" else ""
-            fact.generics = self._generics(node)
+            fact.generics = list(generics)
             thrown = [self.type(item) for holder in children(node, "throws") for item in children(holder)]
             fact.bases = sorted(item for item in thrown if not _UNCHECKED.fullmatch(item.rpartition(".")[2]))
             yield fact
+        self.own = outer
 
     def _params(self, node: Node) -> list[Param]:
         found = []
@@ -150,7 +162,8 @@ class _Reader:
             parts = list(_plain(node)) if node is not None else []
             written = "".join(parts[1:] if bound else parts)
         plain = _COMMON.sub("", "".join(written.split()))
-        return _COMMON.sub("", _CAPITAL.sub(lambda found: self.imports.get(found[0], found[0]), plain))
+        known = self.imports | self.own if self.own else self.imports
+        return _COMMON.sub("", _CAPITAL.sub(lambda found: known.get(found[0], found[0]), plain))
 
 
 def _plain(node: Node) -> Iterator[str]:
