@@ -14,6 +14,7 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any
 
+import jwt
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,7 +22,7 @@ from hypothesis import given, settings, strategies as st
 from driftline.core import exact_loads
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, exact_wire, make_hlc, merge, physical_ms
 from driftline.errors import GatewayError
-from driftline.gateway._auth import Caller
+from driftline.gateway._auth import Caller, KeySet, TokenPolicy, verify
 from driftline.gateway._lake.flush import note_registered
 from driftline.gateway._log.log import Appended, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
@@ -123,6 +124,21 @@ def test_the_digest_of_a_view_knows_digits_and_types() -> None:
     assert plain.view_digest({"c": 1}) != typed.view_digest({"c": 1})
     elsewhere = msgspec.structs.replace(plain, types={"t": {"d": "integer"}, "u": {"c": "integer"}})
     assert plain.view_digest({"c": 1}) == elsewhere.view_digest({"c": 1})
+
+
+def test_numbers_beyond_every_exponent_are_refused_or_match_nothing() -> None:
+    huge = "1e99999999999999999999"
+    with pytest.raises(GatewayError, match="not a set of sync rules"):
+        ruled("eq", huge, "integer")
+    assert not ruled("lt", f'"{huge}"', "integer").sees("t", {"c": 1}, {})
+    key, claims = "k" * 32, b'{"sub":"a","gw":"gw","exp":4102444800,"x":%b}'
+    keys, signed = KeySet((key,), ()), partial(jwt.api_jws.encode, key=key)
+    assert verify(signed(claims % b"1e400"), keys, TokenPolicy())["x"] > 10**300
+    with pytest.raises(GatewayError) as refused:
+        verify(signed(claims % huge.encode()), keys, TokenPolicy())
+    assert refused.value.code == "AUTH_ERROR"
+    lone = ruled("eq", '"jwt:x"')
+    assert lone.view_digest({"x": "\ud800"}) != lone.view_digest({"x": "\ud801"})
 
 
 # Reads and writes, on both logs.

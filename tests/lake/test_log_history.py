@@ -11,6 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
+from driftline.gateway._lake.process import LakeDesk
+from driftline.gateway._settings import GatewaySettings
 from driftline.lake import (
     FlushTarget,
     Lake,
@@ -106,3 +108,19 @@ def test_a_log_that_lists_generations_stays(lake: Lake) -> None:
     age(Path(lake.root))
     assert cut_logs(lake, "t", 0.5) == 0
     assert entries(lake)[0] == 0
+
+
+def test_a_gateway_cuts_logs_once_an_hour(lake: Lake, tmp_path: Path) -> None:
+    compact(lake, "t")
+    age(Path(lake.root))
+    for days, first in ((None, 0), (2.0, 0), (0.5, 99)):
+        settings = GatewaySettings("gw", tmp_path, lake=lake.root, insecure=True, history_days=days)
+        desk = LakeDesk(settings)
+        desk.refresh()
+        assert entries(lake)[0] == first
+        left_over = Path(lake.root, f"tables/t/deltas/_delta_log/{0:020}.json")
+        if days == 0.5:
+            left_over.write_bytes(b"{}")
+        desk.refresh()
+        assert left_over.exists()  # an hour later at the earliest
+        desk.close()

@@ -244,7 +244,12 @@ def verify(token: str, keys: KeySet, policy: TokenPolicy) -> JsonObject:
             continue
         except jwt.ExpiredSignatureError as error:
             raise _unauthenticated("the token has expired") from error
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:  # the library lets some claims through
+        except (
+            jwt.PyJWTError,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+        ) as error:  # the library lets some claims through
             raise _unauthenticated(f"the token is not valid: {error}") from error
     raise _unauthenticated("the token's signature is not valid")
 

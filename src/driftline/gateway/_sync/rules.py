@@ -168,7 +168,8 @@ class SyncRules(RulesDocument, frozen=True):
             for name in types.keys() & self.columns_of(table)
         }
         used = {name: value for name, value in {**found, **lists, **kinds}.items() if value is not ABSENT}
-        return sha256_hex(exact_dumps(dict(sorted(used.items()))))[:_DIGEST_LENGTH]
+        text = exact_dumps(dict(sorted(used.items())))
+        return sha256_hex(text.encode("utf-8", "surrogatepass"))[:_DIGEST_LENGTH]
 
 
 NO_RULES = SyncRules(VERSION, [])
@@ -202,7 +203,7 @@ def read_stored_rules(data: bytes, types: Mapping[str, Types] | None = None) -> 
     """Rules that were accepted once: older versions of driftline were less strict, with the same semantics."""
     try:
         found = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
         raise GatewayError(f"the body is not a set of sync rules: {str(error)[:200]}") from error
     return SyncRules(found.version, found.buckets, found.writes, types or {})
 
