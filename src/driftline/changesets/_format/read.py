@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
@@ -46,10 +46,8 @@ _BLOCK_BYTES = 1 << 20
 _NUMBER_TAGS = (TAG_INTEGER, TAG_REAL)
 _DATA_TAGS = (TAG_TEXT, TAG_BLOB)
 _EMPTY_TAGS = (TAG_UNDEFINED, TAG_NULL)
-# What the quick loop meets at the end of the bytes, at damage, and at text that is not UTF-8.
-_NOT_QUICK = (IndexError, struct.error, CorruptChangesetError, UnicodeDecodeError)
+_WIDTHS = (1, 9, 9, 0, 0, 1)  # bytes of a field by its tag; texts and blobs have a length
 
-T = TypeVar("T")
 Read = Callable[[int], bytes]
 
 
@@ -79,9 +77,6 @@ def read_next_header(data: bytes, offset: int, previous: Header | None) -> Heade
     return Header(data[offset], Table.from_header(name, tuple(flags)), name_end + 1)
 
 
-Walker = Callable[[bytes, int, Header], tuple[T, int]]
-
-
 class Window:
     """The part of a stream that is being read: its bytes, and where they begin in the stream."""
 
@@ -105,11 +100,8 @@ class Window:
         return True
 
 
-def walk(window: Window, quickly: Walker[T], carefully: Walker[T]) -> Iterator[tuple[Header, T]]:
-    """All sections of a stream: what `quickly` makes of the records it can read, and `carefully` of the others.
-
-    Both take bytes, an offset and a header, and give what they made and the offset behind it.
-    """
+def walk(window: Window) -> Iterator[tuple[Header, list[int]]]:
+    """All sections of a stream: where records begin in the window, some at a time, and where the last one ends."""
     header: Header | None = None
     while window.offset < len(window.data) or window.refill():
         try:
@@ -118,16 +110,57 @@ def walk(window: Window, quickly: Walker[T], carefully: Walker[T]) -> Iterator[t
                 window.offset = header.end
                 header = header._replace(table=_known_table(header.table, window.named))
                 continue
-            made, window.offset = quickly(window.data, window.offset, header)
-            yield header, made
-            if window.offset < len(window.data) and window.data[window.offset] not in MARKERS:
-                made, window.offset = carefully(window.data, window.offset, header)
-                yield header, made
+            places = _record_places(window.data, window.offset, header)
+            window.offset = places[-1]
+            yield header, places
         except TruncatedChangesetError as error:
             if not window.refill():
                 raise _moved(error, window.base) from None
         except CorruptChangesetError as error:
             raise _moved(error, window.base) from None
+
+
+def _record_places(data: bytes, start: int, header: Header) -> list[int]:
+    """Where the records from `start` on begin, as far as they are whole, and where the last one ends.
+
+    All fields are passed over in this one loop, without calls, because it is what reading spends its time on. Running
+    over the end raises IndexError, or gives an offset beyond it.
+    """
+    fields = {kind: range(count(header.table)) for kind, (count, _) in _shapes(header).items()}
+    widths = _WIDTHS
+    places = [start]
+    add = places.append
+    size = len(data)
+    with suppress(IndexError, CorruptChangesetError):
+        while start < size and data[start] in fields:
+            offset = start + 2
+            for _ in fields[data[start]]:
+                width = widths[data[offset]]
+                if width:
+                    offset += width
+                else:
+                    length = data[offset + 1]
+                    offset += 2
+                    if length >= 0x80:
+                        length, offset = decode_varint(data, offset - 1)
+                    offset += length
+            if offset > size:
+                break
+            add(offset)
+            start = offset
+    if len(places) == 1:
+        _raise_damage(data, start, header)
+    return places
+
+
+def _raise_damage(data: bytes, offset: int, header: Header) -> None:
+    """Tell what is wrong with the record at `offset`."""
+    kind = data[offset]
+    if kind not in KIND_NAMES:
+        raise CorruptChangesetError(f"unknown operation 0x{kind:02x}", offset=offset)
+    offset += 2
+    for _ in range(_shapes(header)[kind][0](header.table)):
+        offset = _field_end(data, offset)
 
 
 def _known_table(table: Table, named: Mapping[str, Table]) -> Table:
@@ -150,47 +183,16 @@ def _moved(error: CorruptChangesetError, base: int) -> CorruptChangesetError:
 
 def operations_in(window: Window) -> Iterator[tuple[Header, list[Operation]]]:
     """The operations of a stream, some at a time."""
-    return walk(window, _read_quickly, _read_carefully)
+    for header, places in walk(window):
+        with _without_garbage_collection():
+            operations = _operations(window.data, places, header)
+        yield header, operations
 
 
 def records_in(window: Window) -> Iterator[tuple[Header, list[bytes]]]:
     """The records of a stream as bytes with the headers they stand under, some at a time."""
-    return walk(window, _cut_quickly, _cut_carefully)
-
-
-def _cut_quickly(data: bytes, start: int, header: Header) -> tuple[list[bytes], int]:
-    """The records as long as all is well, and the offset behind the last one."""
-    places = {kind: range(count(header.table)) for kind, (count, _) in _shapes(header).items()}
-    records: list[bytes] = []
-    size = len(data)
-    with suppress(*_NOT_QUICK):
-        while start < size and data[start] in places:
-            offset = start + 2
-            for _ in places[data[start]]:
-                tag = data[offset]
-                if tag in _NUMBER_TAGS:
-                    offset += 9
-                elif tag in _DATA_TAGS:
-                    length = data[offset + 1]
-                    offset += 2
-                    if length >= 0x80:
-                        length, offset = decode_varint(data, offset - 1)
-                    offset += length
-                elif tag in _EMPTY_TAGS:
-                    offset += 1
-                else:
-                    return records, start
-            if offset > size:
-                break
-            records.append(data[start:offset])
-            start = offset
-    return records, start
-
-
-def _cut_carefully(data: bytes, offset: int, header: Header) -> tuple[list[bytes], int]:
-    """One record, or what is wrong with it."""
-    end = _field_places(data, offset, header)[-1]
-    return [data[offset:end]], end
+    for header, places in walk(window):
+        yield header, [window.data[start:end] for start, end in pairwise(places)]
 
 
 def key_of(record: bytes, header: Header) -> bytes:
@@ -218,13 +220,6 @@ def split_fields(data: bytes) -> list[bytes]:
     return fields
 
 
-def _read_carefully(data: bytes, offset: int, header: Header) -> tuple[list[Operation], int]:
-    """One operation, also with text that is not UTF-8; or what is wrong with it."""
-    places = _field_places(data, offset, header)
-    fields = [decode_field(data[start:end]) for start, end in pairwise(places)]
-    return [_shapes(header)[data[offset]][1](header.table, fields, data[offset + 1])], places[-1]
-
-
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Operations refer to no containers that refer back, yet the collector would walk all of them again and again."""
@@ -237,48 +232,36 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read_quickly(data: bytes, start: int, header: Header) -> tuple[list[Operation], int]:
-    """The operations as long as all is well, and the offset behind the last one.
-
-    All fields are read in this one loop, without calls, because it is what parsing spends its time on. Running over
-    the end raises IndexError or struct.error, or gives an offset beyond it.
-    """
+def _operations(data: bytes, places: list[int], header: Header) -> list[Operation]:
+    """The operations of whole records; their values are read in one loop."""
     table = header.table
-    plans = {kind: (range(count(table)), build) for kind, (count, build) in _shapes(header).items()}
+    shapes = _shapes(header)
     operations: list[Operation] = []
-    add = operations.append
-    size = len(data)
-    with _without_garbage_collection(), suppress(*_NOT_QUICK):
-        while start < size and data[start] in plans:
-            places, build = plans[data[start]]
-            offset = start + 2
-            fields: list[Field] = []
-            append = fields.append
-            for _ in places:
-                tag = data[offset]
-                if tag == TAG_INTEGER:
-                    append(_read_integer(data, offset + 1)[0])
-                    offset += 9
-                elif tag == TAG_TEXT:
-                    length = data[offset + 1]
-                    offset += 2
-                    if length >= 0x80:
-                        length, offset = decode_varint(data, offset - 1)
-                    end = offset + length
-                    append(data[offset:end].decode())
-                    offset = end
-                elif tag == TAG_UNDEFINED:
-                    append(UNDEFINED)
-                    offset += 1
-                else:
-                    end = _field_end(data, offset)
-                    append(decode_field(data[offset:end]))
-                    offset = end
-            if offset > size:
-                break
-            add(build(table, fields, data[start + 1]))
-            start = offset
-    return operations, start
+    for start, end in pairwise(places):
+        fields: list[Field] = []
+        append = fields.append
+        offset = start + 2
+        while offset < end:
+            tag = data[offset]
+            if tag == TAG_INTEGER:
+                append(_read_integer(data, offset + 1)[0])
+                offset += 9
+            elif tag == TAG_TEXT:
+                length = data[offset + 1]
+                offset += 2
+                if length >= 0x80:
+                    length, offset = decode_varint(data, offset - 1)
+                append(decode_text(data[offset : offset + length]))
+                offset += length
+            elif tag == TAG_UNDEFINED:
+                append(UNDEFINED)
+                offset += 1
+            else:
+                field_end = _field_end(data, offset)
+                append(decode_field(data[offset:field_end]))
+                offset = field_end
+        operations.append(shapes[data[start]][1](table, fields, data[start + 1]))
+    return operations
 
 
 def decode_field(field: bytes) -> Field:
@@ -329,19 +312,6 @@ _PATCHSET_SHAPES: dict[int, tuple[_Count, _Build]] = {
     DELETE: (lambda t: len(t.key_indexes), _patch_delete),
     UPDATE: (lambda t: t.width, _patch_update),
 }
-
-
-def _field_places(data: bytes, offset: int, header: Header) -> list[int]:
-    """Where the fields of the record at `offset` begin, and where the last one ends."""
-    kind = data[offset]
-    if kind not in KIND_NAMES:
-        raise CorruptChangesetError(f"unknown operation 0x{kind:02x}", offset=offset)
-    if offset + 1 >= len(data):
-        raise TruncatedChangesetError("the data ends inside a change", offset=len(data))
-    places = [offset + 2]
-    for _ in range(_shapes(header)[kind][0](header.table)):
-        places.append(_field_end(data, places[-1]))
-    return places
 
 
 def _field_end(data: bytes, offset: int) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
 from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
-from driftline.changesets._format.read import Window, operations_in, records_in
+from driftline.changesets._format.read import Window, operations_in, walk
 from driftline.changesets._format.table import (
     DELETE,
     INSERT,
@@ -235,19 +234,19 @@ class Summary:
         for _, sections in groupby(self.sections, key=lambda section: section.table.name):
             yield sum(section.kinds.total() for section in sections)
 
-    def add(self, table: Table, records: list[bytes]) -> None:
+    def add(self, table: Table, data: bytes, starts: list[int]) -> None:
         """Count records of a table; sections of one table that follow each other are one."""
         if not self.sections or self.sections[-1].table is not table:
             self.sections.append(Section(table))
-        self.sections[-1].kinds.update(map(itemgetter(0), records))
-        self.sections[-1].indirect += sum(map(bool, map(itemgetter(1), records)))
+        self.sections[-1].kinds.update(map(data.__getitem__, starts))
+        self.sections[-1].indirect += len(starts) - [data[start + 1] for start in starts].count(0)
 
 
 def summary(stream: IO[bytes], tables: Iterable[Table] = ()) -> Summary:
     """Read a file to its end and count; damage is an error with its offset."""
     found = Summary()
-    for header, records in records_in(Window(b"", stream.read, tables)):
+    window = Window(b"", stream.read, tables)
+    for header, places in walk(window):
         found.marker = header.marker
-        if records:
-            found.add(header.table, records)
+        found.add(header.table, window.data, places[:-1])
     return found
