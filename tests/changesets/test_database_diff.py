@@ -118,10 +118,19 @@ def sqlite_diff(old, new):
     return session.changeset(), session.patchset()
 
 
-@pytest.mark.parametrize("few", [0, 100, 1 << 12])
-def test_bytes_are_sqlites_where_it_sees_every_difference(tmp_path, monkeypatch, few):
-    monkeypatch.setattr("driftline.changesets._make.databases._FEW_ROWS", few)
-    for seed in range(few % 3, 40, 3):
+# Rows go into a changegroup as they are, as encoded records, or through the disk.
+WAYS = {"rows": {}, "records": {"_MOST_COLUMNS": 0}, "disk": {"_GROUP_BYTES": 0}}
+
+
+def go(monkeypatch, way):
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(f"driftline.changesets._make.databases.{name}", value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bytes_are_sqlites_where_it_sees_every_difference(tmp_path, monkeypatch, way):
+    go(monkeypatch, way)
+    for seed in range(list(WAYS).index(way), 40, 3):
         old, new = database_pair(tmp_path, seed, odd=False)
         changeset, patchset = sqlite_diff(old, new)
         found = diff(old, new)
@@ -168,9 +177,11 @@ def test_the_hash_table_grows_as_sqlites(tmp_path, monkeypatch, count, kind):
             connection.execute("DELETE FROM t WHERE k IS NULL; INSERT INTO t VALUES (NULL, 1)")
         connection.execute("COMMIT")
         connection.close()
-    for few in (0, 1 << 12):
-        monkeypatch.setattr("driftline.changesets._make.databases._FEW_ROWS", few)
-        assert bytes(diff(old, new).changes) == sqlite_diff(old, new)[0]
+    for way in WAYS:
+        with monkeypatch.context() as patched:
+            go(patched, way)
+            assert bytes(diff(old, new).changes) == sqlite_diff(old, new)[0], way
+            assert bytes(diff(old, new, patchset=True).changes) == sqlite_diff(old, new)[1], way
 
 
 def test_a_small_diff_needs_no_columns(tmp_path):

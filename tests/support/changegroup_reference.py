@@ -7,6 +7,7 @@ of its chain again, or dropped (changesets §2.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
 from driftline.changesets._format.read import Header, Window, records_in, split_fields
@@ -18,12 +19,29 @@ from driftline.changesets._format.table import (
     FIRST_BUCKETS,
     INSERT,
     PATCHSET_MARKER,
+    TAG_BLOB,
+    TAG_INTEGER,
+    TAG_REAL,
+    TAG_TEXT,
     UPDATE,
     Table,
+    decode_varint,
     folded,
-    hash_fields,
+    hash_step,
     patchset_not_invertible,
 )
+
+
+def hash_fields(fields: Iterable[bytes]) -> int:
+    """The session's hash of the encoded fields of a key."""
+    value = 0
+    for part in fields:
+        value = hash_step(value, part[0])
+        if part[0] in (TAG_INTEGER, TAG_REAL):
+            value = hash_step(hash_step(value, int.from_bytes(part[5:], "big")), int.from_bytes(part[1:5], "big"))
+        elif part[0] in (TAG_TEXT, TAG_BLOB):
+            value = reduce(hash_step, part[decode_varint(part, 1)[1] :], value)
+    return value
 
 
 class RawRecord(NamedTuple):

@@ -18,12 +18,16 @@ import apsw
 
 from driftline.changesets._format.database import (
     PATIENCE,
+    REGISTER,
     Database,
     StoredTable,
     connect,
+    content_of_index,
     explained,
     hidden_cause,
+    rebuild_statement,
     savepoint,
+    scan,
     stored_tables,
     tables_from_database,
 )
@@ -109,6 +113,8 @@ class Applied:
     skipped_tables: list[str] = field(default_factory=list)
     rebase_data: bytes = b""
     altered: list[Operation] = field(default_factory=list)  # what triggers and cascades made of rows
+    rebuilt: list[str] = field(default_factory=list)  # full-text indexes of changed tables, built again
+    stale: list[str] = field(default_factory=list)  # those that no trigger kept, and that were not built again
 
     def __bytes__(self) -> bytes:
         return self.rebase_data
@@ -125,6 +131,7 @@ class Applied:
             ],
             "skipped_tables": self.skipped_tables,
             "altered": [plain_operation(operation) for operation in self.altered],
+            **({"rebuilt": self.rebuilt, "stale": self.stale} if self.rebuilt or self.stale else {}),
         }
 
 
@@ -152,7 +159,8 @@ def apply(  # noqa: PLR0913 - the options of the command
     touched. Foreign keys are enforced where a file name is given; a connection keeps its own setting.
 
     Triggers and cascades run as for any statement; rows that they altered are in `altered`. With `as_recorded` they
-    are off: files of `diff` and of sessions already hold every effect of theirs.
+    are off: files of `diff` and of sessions already hold every effect of theirs, and full-text indexes of changed
+    tables are built again; without it those that no trigger keeps are in `stale`.
     """
     if as_recorded:
         triggers = foreign_key_actions = False
@@ -177,10 +185,14 @@ def apply(  # noqa: PLR0913 - the options of the command
                 with effects.watched():
                     rebase_data = run.apply()
                     altered = effects.altered(run.operations, run.passed_over())
+                indexes = list(_indexes_of(connection, fit.tables, triggers))
+                for name in indexes if as_recorded else ():
+                    _rebuild(connection, name)
     except _CallbackFailed as failed:
         raise failed.error from None
     missing = list(fit.missing.values())
-    return Applied(_reports(found, fit, run, invert), run.conflicts, missing, rebase_data, altered)
+    rebuilt, stale = (indexes, []) if as_recorded else ([], indexes)
+    return Applied(_reports(found, fit, run, invert), run.conflicts, missing, rebase_data, altered, rebuilt, stale)
 
 
 def _check_file(found: Summary, invert: bool) -> None:
@@ -213,6 +225,26 @@ def _transaction(
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _indexes_of(connection: apsw.Connection, changed: Collection[str], triggers: bool) -> Iterator[str]:
+    """The full-text indexes of changed tables, except those that a trigger keeps."""
+    query = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+    objects: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+    views = {folded(name) for kind, name, *_ in objects if kind == "view"}
+    found = [row for row in objects if triggers and row[0] == "trigger"]
+    keepers = {(folded(table), folded(token.name)) for *_, table, _, text in found for token in scan(text)}
+    for kind, name, _, rootpage, text in objects:
+        content = folded(content_of_index(text) or "") if kind == "table" and not rootpage else ""
+        if (content in changed or (content in views and changed)) and (content, folded(name)) not in keepers:
+            yield str(name)
+
+
+def _rebuild(connection: apsw.Connection, name: str) -> None:
+    try:
+        connection.execute(rebuild_statement(name))
+    except apsw.SQLError as error:
+        raise refused("apply_failed", f"nothing was applied: index {name}: {error}. {REGISTER}") from error
 
 
 @contextmanager
@@ -363,12 +395,13 @@ def _wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
 
 def _misfit(table: Table, stored: StoredTable, allow_extra_columns: bool) -> str | None:
     """Why changes do not fit a table of the database."""
-    if stored.kind == "virtual":
-        return "it is a virtual table in the database"
+    if not stored.has_rows:
+        return "it is a virtual table in the database, which has no rows of its own"
     if stored.hides_rowid:
         return "it has no key, and a column hides its rowid"
     flags, width = stored.table.key_flags, table.width
-    columns = f"the file has {width} columns, the database {len(flags)}"
+    virtual = "it is a virtual table in the database: " if stored.kind == "virtual" else ""
+    columns = f"{virtual}the file has {width} columns, the database {len(flags)}"
     if len(flags) < width:
         return columns
     if flags[:width] != table.key_flags or any(flags[width:]):
@@ -658,8 +691,10 @@ class _Effects:
         """
         if self._session is None:
             return []
-        changes = self._session.changeset()
-        done = {_row_key(change): change for change in iterate(changes, tables_from_database(self._connection))}
+        changes = iterate(self._session.changeset(), tables_from_database(self._connection))
+        query = "SELECT name, 1 FROM pragma_table_list WHERE type = 'shadow'"
+        shadows = dict(self._connection.execute(query))  # of virtual tables, which a session does not see
+        done = {_row_key(change): change for change in changes if change.table.name not in shadows}
         found = []
         for change in told():
             key = _row_key(change)
@@ -673,7 +708,8 @@ class _Effects:
     def _is_undone(self, change: Operation) -> bool:
         """Whether a change that left no trace is not there: a trigger took it back, or it was nothing new."""
         names = ", ".join(map(quoted, change.table.column_names))
-        where = " AND ".join(f"{quoted(key)} IS ? COLLATE BINARY" for key in change.table.primary_key)
+        equal = "= ?" if change.table.rowid_key else "IS ? COLLATE BINARY"  # virtual tables find rowids by = alone
+        where = " AND ".join(f"{quoted(key)} {equal}" for key in change.table.primary_key)
         query = f"SELECT {names} FROM {quoted(change.table.name)} WHERE {where}"  # noqa: S608
         row = self._connection.execute(query, change.key).fetchall()
         if not row or change.new is None:

@@ -19,6 +19,7 @@ from driftline.changesets._format.database import (
     copied,
     encoding_of,
     explained,
+    owner_of,
     register_any,
     stored_tables,
 )
@@ -41,7 +42,7 @@ def is_empty(path: str) -> bool:
 def diff_lines(old: str, new: str) -> Iterator[str]:
     """What changed between two databases, a line for each row; an empty side is an empty database."""
     with _both_sides(old, new) as (before, after):
-        found = diff(before, after, allow_incomplete=True)
+        found = diff(before, after, allow_incomplete=True, virtual=True)
         yield from text_lines(found.changes)
         for problem in found.problems:
             yield f"! {problem.table}: {problem.text}"
@@ -65,12 +66,14 @@ def _both_sides(*paths: str) -> Iterator[list[str]]:
 
 def _without_rows(model: str, path: Path) -> str:
     with connect(model) as source, explained(model):
-        virtual = {table.name for table in stored_tables(source).values() if table.kind != "table"}
+        left_out = {
+            table.name for table in stored_tables(source).values() if table.kind == "shadow" or not table.columns
+        }
         made = apsw.Connection(str(path))
         made.execute(f"PRAGMA encoding = '{encoding_of(source)}'; PRAGMA user_version = 0")
         objects = source.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
         for name, text in objects:
-            if name not in virtual and not str(name).startswith("sqlite_"):
+            if name not in left_out and not str(name).startswith("sqlite_"):
                 made.execute(str(text))
         made.close()
     return str(path)
@@ -85,8 +88,12 @@ def dump_lines(path: str) -> Iterator[str]:
         query = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type <> 'table', type, name"
         found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         for kind, name, text in found:
+            table = tables.get(folded(name)) if kind == "table" else None
+            owner = owner_of(folded(name), tables) if table and table.kind == "shadow" else None
+            if owner and (owner.has_rows or owner.content):
+                continue  # the owner's rows tell what is in it
             yield f"{text};"
-            if kind == "table" and (table := tables[folded(name)]).kind != "virtual":
+            if table and table.has_rows:
                 names = ", ".join(quoted(column.name) for column in table.columns)
                 for row in stored_rows(connection, table, "1", encoding_of(connection)):
                     yield f"INSERT INTO {quoted(name)} ({names}) VALUES ({', '.join(map(sql_literal, row))});"  # noqa: S608
@@ -122,7 +129,7 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
                     problems.append(f"PRAGMA {name}: ours changed it from {before} to {mine}, theirs to {new}")
             if problems:
                 return Merge(problems=problems)
-            found = diff(copies[0], copies[2], allow_incomplete=True)
+            found = diff(copies[0], copies[2], allow_incomplete=True, virtual=True)
             if found.problems:
                 return Merge(problems=[f"{problem.table}: {problem.text}" for problem in found.problems])
             applied = apply(found.changes, copies[1], "omit", as_recorded=True, ignore_noop=True, foreign_keys=True)
@@ -173,11 +180,11 @@ def _merge_schemas(paths: list[str], target: str) -> list[str]:
     _create(target, merged.values())
     for name, table in schemas[0].tables.items():
         key = ("table", name)
-        if (
-            table.kind == "table"
-            and key in base
-            and not _fits_changed_rows(paths, table, base[key], ours.get(key), target)
-        ):
+        if key not in base:
+            continue
+        if table.kind == "virtual" and key in merged and not _same(base[key], merged[key]):
+            problems.append(f"table {table.name}: one side changed the definition of a virtual table")
+        elif table.kind == "table" and not _fits_changed_rows(paths, table, base[key], ours.get(key), target):
             problems.append(
                 f"table {table.name}: one side changed its definition, which does not keep the other's rows"
             )

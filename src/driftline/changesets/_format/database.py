@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +45,9 @@ STAT1 = "sqlite_stat1"
 
 _COLLATIONS = ("binary", "nocase", "rtrim")  # those that SQLite has itself
 _HIDDEN_GENERATED = (2, 3)  # PRAGMA table_xinfo: virtual and stored generated columns
+# Modules of virtual tables that hold rows of their own; SQLite reads and changes them by their rowids.
+_WITH_ROWS = ("fts3", "fts4", "fts5", "rtree", "rtree_i32", "geopoly")
+_HIDDEN_OPTIONS = ("languageid", "locale")  # of full-text tables whose rows hold a language that no column shows
 _CREATING = {
     apsw.SQLITE_CREATE_TABLE,
     apsw.SQLITE_CREATE_INDEX,
@@ -181,10 +184,10 @@ def encoding_of(connection: apsw.Connection) -> str:
     return str(connection.pragma("encoding"))
 
 
-def copied(source: apsw.Connection, path: StrPath) -> apsw.Connection:
+def copied(source: apsw.Connection, path: StrPath, schema: str = "main") -> apsw.Connection:
     """A connection to a new file with all that a database holds."""
     copy = apsw.Connection(os.fspath(path))
-    with copy.backup("main", source, "main") as backup:
+    with copy.backup("main", source, schema) as backup:
         backup.step()
     return copy
 
@@ -217,6 +220,24 @@ class StoredTable:
     key_collations: tuple[str, ...]  # of the index of the primary key; empty where the rowid is the key
     without_rowid: bool
     strict: bool
+
+    @cached_property
+    def module(self) -> str:
+        """The module of a virtual table, in small letters."""
+        return module_of(self.text) if self.kind == "virtual" else ""
+
+    @cached_property
+    def content(self) -> str | None:
+        """The table whose rows a full-text table indexes; empty for a contentless one, None where rows are its own."""
+        return content_of_index(self.text) if self.kind == "virtual" else None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its rows are its own and can be read: also those of virtual tables, but not of indexes."""
+        if self.kind != "virtual":
+            return True
+        is_read_whole = not any(option_of(self.text, option) for option in _HIDDEN_OPTIONS)
+        return self.module in _WITH_ROWS and bool(self.columns) and is_read_whole and self.content is None
 
     @property
     def is_internal(self) -> bool:
@@ -331,7 +352,7 @@ def tables_from_database(database: Database, *, schema: str = "main") -> list[Ta
         return [
             stored.table
             for stored in stored_tables(connection, schema=schema).values()
-            if (not stored.is_internal or stored.name == STAT1) and stored.kind != "virtual" and not stored.hides_rowid
+            if (not stored.is_internal or stored.name == STAT1) and stored.has_rows and not stored.hides_rowid
         ]
 
 
@@ -354,11 +375,14 @@ def stored_tables(
 def _read_table(
     connection: apsw.Connection, schema: str, name: str, kind: str, text: str, without_rowid: int, strict: int
 ) -> StoredTable:
-    rows: list[tuple[Any, ...]] = []
-    if kind != "virtual" or module_of(text) in modules(connection):  # else it can be named, not described
-        query = "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid"
-        rows = connection.execute(query, (name, schema)).fetchall()
-    stored = [row for row in rows if row[4] not in _HIDDEN_GENERATED]
+    query = "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid"
+    try:
+        rows: list[tuple[Any, ...]] = connection.execute(query, (name, schema)).fetchall()
+    except apsw.SQLError:
+        if kind != "virtual":
+            raise
+        rows = []  # its module or its tokenizer is not here: it can be named, not described
+    stored = [row for row in rows if not row[4]]
     keys = [column for _, column in sorted((place, column) for column, _, _, place, _ in stored if place)]
     # The collations of the primary key's index; a column that is named twice counts once.
     query = (
@@ -372,7 +396,7 @@ def _read_table(
         kind,
         text,
         tuple(_column(column, declared, default, bool(strict)) for column, declared, default, _, _ in stored),
-        () if kind == "virtual" else tuple(connection.column_metadata(schema, name, row[0])[1] for row in stored),
+        tuple("BINARY" if kind == "virtual" else connection.column_metadata(schema, name, row[0])[1] for row in stored),
         frozenset(row[0] for row in rows if row[4] in _HIDDEN_GENERATED),
         tuple(keys),
         tuple(collations[folded(key)] for key in keys if folded(key) in collations),
@@ -387,9 +411,30 @@ def module_of(text: str) -> str:
     return folded(next(after.name for token, after in pairwise(found) if token.word == "using"))
 
 
-def modules(connection: apsw.Connection) -> set[str]:
-    """The modules of virtual tables that this SQLite has."""
-    return {folded(name) for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
+def option_of(text: str, option: str) -> str | None:
+    """What an option of a CREATE VIRTUAL TABLE statement is set to."""
+    found = scan(text)
+    for token, sign, value in zip(found, found[1:], found[2:], strict=False):
+        # FTS5 takes the first letters of an option's name.
+        if token.word and option.startswith(token.word) and sign.text == "=":
+            return value.name
+    return None
+
+
+def content_of_index(text: str) -> str | None:
+    """What the option `content` of a full-text table names; empty for a contentless one."""
+    return option_of(text, "content") if module_of(text).startswith("fts") else None
+
+
+def rebuild_statement(name: str) -> str:
+    """The statement that builds a full-text index of another table's rows again."""
+    return f"INSERT INTO {quoted(name)} ({quoted(name)}) VALUES ('rebuild');"  # noqa: S608
+
+
+def owner_of(name: str, tables: Mapping[str, StoredTable]) -> StoredTable | None:
+    """The virtual table that keeps what it holds in a table of this folded name."""
+    found = [o for prefix, o in tables.items() if o.kind == "virtual" and name.startswith(f"{prefix}_")]
+    return max(found, key=lambda owner: len(owner.name), default=None)
 
 
 def _column(name: str, declared: str, text: str | None, strict: bool) -> Column:

@@ -29,7 +29,7 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -186,30 +186,6 @@ def bucket_count(keys: int, *, event_after_last_key: bool) -> int:
     while keys > buckets // 2 or (event_after_last_key and keys == buckets // 2):
         buckets *= 2
     return buckets
-
-
-def session_places(hashes: Sequence[int], *, event_after_last_key: bool) -> list[int]:
-    """The order in which a session writes keys, given their hashes in first-touch order."""
-    buckets = bucket_count(len(hashes), event_after_last_key=event_after_last_key)
-    last_stage = (buckets // FIRST_BUCKETS).bit_length() - 1
-
-    def place(index: int) -> tuple[int, int]:
-        stage = (index // (FIRST_BUCKETS // 2)).bit_length()
-        return hashes[index] % buckets, index if (last_stage - stage) % 2 else ~index
-
-    return sorted(range(len(hashes)), key=place)
-
-
-def hash_fields(fields: Iterable[bytes]) -> int:
-    """The session's hash of the encoded fields of a key."""
-    value = 0
-    for part in fields:
-        value = hash_step(value, part[0])
-        if part[0] in (TAG_INTEGER, TAG_REAL):
-            value = hash_step(hash_step(value, int.from_bytes(part[5:], "big")), int.from_bytes(part[1:5], "big"))
-        elif part[0] in (TAG_TEXT, TAG_BLOB):
-            value = reduce(hash_step, part[decode_varint(part, 1)[1] :], value)
-    return value
 
 
 def hash_step(value: int, addend: int) -> int:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, repeat
 from operator import itemgetter
@@ -30,6 +30,8 @@ from driftline.changesets._format.database import (
     explained,
     file_name,
     file_uri,
+    owner_of,
+    rebuild_statement,
     register_any,
     shape_differences,
     stored_tables,
@@ -38,17 +40,17 @@ from driftline.changesets._format.database import (
 from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
+    FIRST_BUCKETS,
     PATCHSET_MARKER,
     UNDEFINED,
     Column,
+    Kind,
     Operation,
     Row,
     Table,
-    encode_value,
     folded,
-    hash_fields,
+    quoted,
     refused,
-    session_places,
 )
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, if_changed, recoded
 from driftline.core import DiffMembers, StrPath, explain_os_error, write_all
@@ -58,14 +60,18 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftline.changesets._format.changeset import Changeset, Patchset
-    from driftline.changesets._make.sections import Spool
 
 _CHUNK_ROWS = 1 << 14
-_FEW_ROWS = 1 << 12
+_GROUP_BYTES = (
+    100 << 20
+)  # of a changegroup in memory, about twice those of the file; larger sections pass through the disk
 _Event = tuple[Row | None, Row | None]  # a row before and after
+_MOST_COLUMNS = 2000  # of a table of SQLite, which may have its rowid as one more here
 _COPY_BYTES = 1 << 20
 _SHOWN_NAMES = 5
 _UNTOUCHED = "differs; changes of rows do not touch it"
+_BY_CONTENT = "--virtual and --format sql go by its rows"
+STALE = "its index does not agree with {} in {}; build it again there: {}"
 _OBJECTS = "SELECT type, name, sql FROM {}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"
 
 
@@ -185,6 +191,11 @@ class DiffSettings:
     stat: bool = False
     allow_incomplete: bool = False
     patchset: bool = False
+    virtual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.virtual and self.shadow:
+            raise OptionError("a virtual table goes by its rows or by the tables below it: virtual or shadow, not both")
 
     def selection(self, known: Collection[str]) -> Callable[[str], bool]:
         """Which tables take part, by name; `known` are the folded names that a database has, others are refused."""
@@ -206,14 +217,16 @@ def diff(
     stat: bool = False,
     allow_incomplete: bool = False,
     patchset: bool = False,
+    virtual: bool = False,
 ) -> DatabaseDiff:
     """The changes that turn database file `old` into `new`.
 
+    `virtual` compares full-text and R-tree tables by their rows, `shadow` by the tables in which they store them.
     Differences that a changeset cannot say raise `incomplete_diff`, unless `allow_incomplete` is set.
     """
     from driftline.changesets._format.changeset import Changeset, Patchset
 
-    settings = DiffSettings(tables, skip, shadow, stat, allow_incomplete, patchset)
+    settings = DiffSettings(tables, skip, shadow, stat, allow_incomplete, patchset, virtual)
     with tempfile.TemporaryFile() as out:
         found = diff_to(out, old, new, settings)
         out.seek(0)
@@ -295,10 +308,46 @@ def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
 
 def shadows_differ(sides: Sides, table: StoredTable) -> bool:
     """Whether the tables in which a virtual table stores what it has differ."""
-    prefix = folded(f"{table.name}_")
-    shadows = [side for name, side in sides.new.items() if side.kind == "shadow" and name.startswith(prefix)]
+    kinds = ("shadow",) if table.columns else ("shadow", "table")  # SQLite knows them by the module, if it is here
+    shadows = [side for name, side in sides.new.items() if side.kind in kinds and owner_of(name, sides.new) is table]
     pairs = ((shadow, sides.old.get(folded(shadow.name))) for shadow in shadows)
     return any(old is None or TablePair(sides.connection, new, old).contents_differ() for new, old in pairs)
+
+
+def unreadable(table: StoredTable) -> str:
+    """Why a virtual table has no rows that can be carried over, and no table from which it is built again."""
+    if not table.columns:
+        return f"its module {table.module}, or what this one needs, is not here"
+    if table.content == "":
+        return f"a contentless {table.module} table: what it was made of is stored nowhere"
+    return f"what a virtual table of module {table.module} holds cannot be read from its columns"
+
+
+def changed_settings(sides: Sides, table: StoredTable) -> dict[str, Any]:
+    """The settings of an FTS5 table that differ (`rank`, `automerge`, …), as NEW has them; None where it has none."""
+    name = folded(f"{table.name}_config")
+    if table.module != "fts5" or name not in sides.new or name not in sides.old:
+        return {}
+    query = f"SELECT k, v FROM {{}}.{quoted(name)} WHERE k <> 'version'"  # noqa: S608
+    new, old = (dict(sides.connection.execute(query.format(side))) for side in (NEW, OLD))
+    return {key: new.get(key) for key in (*old, *new) if old.get(key) != new.get(key)}
+
+
+def is_current(sides: Sides, table: StoredTable, side: str = NEW) -> bool:
+    """Whether a full-text index agrees with the rows of its table; FTS itself tells, by a statement that writes."""
+    name = quoted(table.name)
+    check = f"INSERT INTO {name} ({name}) VALUES ('integrity-check')"  # noqa: S608
+    if table.module == "fts5":
+        check = f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)"  # noqa: S608
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copied(sides.connection, Path(folder) / "copy.db", side)
+        try:
+            copy.execute(check)
+        except apsw.CorruptError:
+            return False
+        finally:
+            copy.close()
+    return True
 
 
 @dataclass(frozen=True)
@@ -314,8 +363,11 @@ class _Comparison:
         """Compare all tables, or those that are wanted, except those to skip."""
         known = [*self.sides.new, *(name for name in self.sides.old if name not in self.sides.new)]
         is_whole = self.settings.tables is None
-        for name in filter(self.settings.selection(known), known):
+        wanted = list(filter(self.settings.selection(known), known))
+        for name in wanted:
             self._compare(name, by_name=not is_whole)
+        for name in wanted if self.settings.virtual else ():
+            self._compare_index(name)
         if is_whole:
             # Changes of rows do not touch views, indexes and triggers.
             new, old = (set(self.sides.connection.execute(_OBJECTS.format(side))) for side in (NEW, OLD))
@@ -326,6 +378,8 @@ class _Comparison:
         new, old = self.sides.new.get(name), self.sides.old.get(name)
         either = new or old
         assert either is not None
+        if either.kind == "shadow" and self.settings.virtual and not by_name and self._has_readable_owner(name):
+            return
         if either.is_internal and not (name == STAT1 and (self.settings.stat or by_name)):
             if new is None or old is None or TablePair(self.sides.connection, new, old).contents_differ():
                 self.found.note("internal_table", either.name, "differs; SQLite keeps it for itself")
@@ -335,10 +389,14 @@ class _Comparison:
                 f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables"
             )
         elif "virtual" in (new.kind, old.kind):
-            if new.kind != old.kind or new.ddl != old.ddl or shadows_differ(self.sides, new):
-                self.found.note(
-                    "virtual_table", new.name, "a virtual table that differs; --format sql goes by its content"
-                )
+            is_same = new.kind == old.kind and new.ddl == old.ddl
+            if not self.settings.virtual:
+                if not is_same or shadows_differ(self.sides, new):
+                    self.found.note("virtual_table", new.name, f"a virtual table that differs; {_BY_CONTENT}")
+            elif not is_same:
+                self.found.problem("schema_mismatch", new, "another virtual table (--format sql changes tables)")
+            elif new.has_rows:
+                self._compare_contents(TablePair(self.sides.connection, new, old, self.sides.encoding))
         elif differences := shape_differences(old, new):
             self.found.problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
@@ -346,14 +404,41 @@ class _Comparison:
                 self.found.note("schema", f"table {new.name}", _UNTOUCHED)
             self._compare_contents(TablePair.of(self.sides.connection, new, old, self.sides.encoding))
 
+    def _has_readable_owner(self, name: str) -> bool:
+        """Whether a virtual table on both sides goes by its content, not by the tables in which it stores it."""
+        owners = [owner_of(name, side) for side in (self.sides.new, self.sides.old)]
+        return any(owners) and all(owner is None or owner.has_rows or owner.content is not None for owner in owners)
+
+    def _compare_index(self, name: str) -> None:
+        """Look at a virtual table whose rows are not its own, after its table: is it as `apply` will build it?"""
+        new, old = self.sides.new.get(name), self.sides.old.get(name)
+        if not new or not old or new.kind != "virtual" or new.ddl != old.ddl:
+            return
+        if settings := changed_settings(self.sides, new):
+            self.found.problem("virtual_table", new, f"its settings differ: {', '.join(settings)} (--format sql)")
+        if new.has_rows:
+            return
+        if not new.content:
+            if shadows_differ(self.sides, new):
+                self.found.problem("virtual_table", new, unreadable(new))
+            return
+        is_table = folded(new.content) in self.sides.new  # else a view
+        changed = [name for name in self.found.names if not is_table or folded(name) == folded(new.content)]
+        if not changed and not shadows_differ(self.sides, new):
+            return
+        for side in (NEW,) if changed else (NEW, OLD):
+            if not is_current(self.sides, new, side):
+                place = "NEW" if side == NEW else "OLD"
+                self.found.problem("virtual_table", new, STALE.format(new.content, place, rebuild_statement(new.name)))
+        if changed:
+            self.found.note(
+                "virtual_table", new.name, f"an index of {new.content}: apply --as-recorded builds it again"
+            )
+
     def _compare_contents(self, pair: TablePair) -> None:
         if pair.new.kind == "shadow" and not self.settings.shadow:
             if pair.contents_differ():
-                self.found.problem(
-                    "shadow_table",
-                    pair.new,
-                    "a virtual table's own; --format sql goes by its content, --shadow by these rows",
-                )
+                self.found.problem("shadow_table", pair.new, f"a virtual table's own; {_BY_CONTENT}, --shadow by these")
         elif pair.new.hides_rowid:
             if pair.contents_differ():
                 self.found.problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
@@ -375,7 +460,7 @@ class _Comparison:
         self.found.records += sum(counts.values())
         if counts["insert"] and counts["delete"] and (equal := pair.count_equal_keys()):
             self.found.note("equal_keys", pair.new.name, f"{equal} keys that SQL calls equal became DELETE and INSERT")
-        if pair.new.is_keyed_by_rowid:
+        if pair.new.is_keyed_by_rowid and pair.new.kind != "virtual":
             self.found.note("rowid", pair.new.name, "no primary key: rows are told apart by their rowid")
         if names := pair.new.foreign_collations or pair.old.foreign_collations:
             self.found.note(
@@ -392,79 +477,44 @@ class _Comparison:
         seen = pair.new.table
         # What is stored is not converted again, so the columns have no types here.
         table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
-        with ExitStack() as stack:
-            marker = PATCHSET_MARKER if self.settings.patchset else CHANGESET_MARKER
-            feed = _Feed(table, marker, stack, pair.may_have_null_keys)
-            counts = {
-                "insert": feed.add(zip(repeat(None), pair.only_in(NEW))),
-                "delete": feed.add(zip(pair.only_in(OLD), repeat(None))),
-                "update": feed.add(pair.changed()),
-            }
-            feed.write_to(self.out)
-        return counts
+        marker = PATCHSET_MARKER if self.settings.patchset else CHANGESET_MARKER
+        events = _Events(pair, table)
+        with closing(_Group(table, marker, as_records=pair.as_bytes)) as group:
+            if all(group.add(chunk) for chunk in events):
+                group.write_to(self.out, sum(events.counts.values()), is_followed=events.ends_with_null_key)
+                return events.counts
+        from driftline.changesets._make.sections import Spool
+
+        with Spool.opened(table, marker) as spool:
+            for chunk in events:
+                spool.add_rows(chunk)
+            spool.write_to(self.out, event_after_last_key=events.ends_with_null_key, keys_are_unique=True)
+        return events.counts
 
 
 @dataclass
-class _Feed:
-    """Gives events to a writer of sections, without those that have NULL in their key.
+class _Events:
+    """The changes of a table in chunks, without those that have NULL in their key; how many there are of each kind."""
 
-    A few thousand events are encoded one by one; the columnar writer, which takes more time to import than they take,
-    is for the others.
-    """
-
+    pair: TablePair
     table: Table
-    marker: int
-    stack: ExitStack
-    may_have_null_keys: bool
-    few: list[_Event] = field(default_factory=list)
-    spool: Spool | None = None
+    counts: dict[str, int] = field(default_factory=dict)
     ends_with_null_key: bool = False
 
-    def add(self, events: Iterable[_Event]) -> int:
-        """Take the events in; how many there are."""
-        count = 0
-        rest = iter(events)
-        while chunk := list(islice(rest, _CHUNK_ROWS)):
-            if self.may_have_null_keys:
-                chunk = self._with_whole_keys(chunk)
-            count += len(chunk)
-            if self.spool is None and len(self.few) + len(chunk) <= _FEW_ROWS:
-                self.few += chunk
-            else:
-                self._encode([*self.few, *chunk])
-                self.few = []
-        return count
-
-    def write_to(self, out: IO[bytes]) -> None:
-        """Write the section, if there is any; for SQLite's own diff an update is one event (changesets §5.2)."""
-        if self.spool is not None:
-            self.spool.write_to(out, event_after_last_key=self.ends_with_null_key, keys_are_unique=True)
-        elif self.few:
-            operations = [self._operation(*event) for event in self.few]
-            hashes = [hash_fields(map(encode_value, operation.key)) for operation in operations]
-            out.write(self.table.header(self.marker))
-            for place in session_places(hashes, event_after_last_key=self.ends_with_null_key):
-                out.write(operations[place].encode(patchset=self.marker == PATCHSET_MARKER))
-
-    def _operation(self, before: Row | None, after: Row | None) -> Operation:
-        if before is None or after is None:
-            return Operation(self.table, "insert" if before is None else "delete", before, after)
-        new = tuple(map(if_changed, before, after))
-        flags = self.table.key_flags
-        old = tuple(b if flag or n is not UNDEFINED else n for b, n, flag in zip(before, new, flags, strict=True))
-        return Operation(self.table, "update", old, new)
-
-    def _encode(self, chunk: list[_Event]) -> None:
-        from driftline.changesets._format.session import EventLog
-        from driftline.changesets._make.sections import Spool
-
-        if not chunk:
-            return
-        if self.spool is None:
-            self.spool = self.stack.enter_context(Spool.opened(self.table, self.marker))
-        log = EventLog(self.table)
-        log.extend(chunk)
-        self.spool.add(log.collected())
+    def __iter__(self) -> Iterator[list[_Event]]:
+        kinds: dict[str, Iterable[_Event]] = {
+            "insert": zip(repeat(None), self.pair.only_in(NEW)),
+            "delete": zip(self.pair.only_in(OLD), repeat(None)),
+            "update": self.pair.changed(),
+        }
+        self.counts = dict.fromkeys(kinds, 0)
+        for kind, events in kinds.items():
+            rest = iter(events)
+            while chunk := list(islice(rest, _CHUNK_ROWS)):
+                if self.pair.may_have_null_keys:
+                    chunk = self._with_whole_keys(chunk)
+                self.counts[kind] += len(chunk)
+                yield chunk
 
     def _with_whole_keys(self, chunk: list[_Event]) -> list[_Event]:
         """Rows without a whole key are no changes, but SQLite's hash table sees them pass."""
@@ -475,6 +525,68 @@ class _Feed:
             return chunk
         pairs = zip(chunk, rows, strict=True)
         return [event for event, row in pairs if all(row[index] is not None for index in indexes)]
+
+
+class _Group:
+    """SQLite's changegroup: it takes changes of single rows, and writes different keys in the order of its own diff.
+
+    It holds them in memory. `as_records` is for text that is not UTF-8, which it takes only as encoded records.
+    """
+
+    def __init__(self, table: Table, marker: int, *, as_records: bool) -> None:
+        self._table = table
+        self._marker = marker
+        self._before = apsw.memory_used()
+        self._builder: Any = apsw.ChangesetBuilder()  # type: ignore[no-untyped-call]
+        is_made_here = table.name != STAT1 and table.width <= _MOST_COLUMNS and hasattr(self._builder, "add_insert")
+        self._as_records = as_records or not is_made_here
+        if not self._as_records:
+            names, key = (", ".join(map(quoted, columns)) for columns in (table.column_names, table.primary_key))
+            scratch = apsw.Connection(":memory:")
+            scratch.execute(f"CREATE TABLE {quoted(table.name)} ({names}, PRIMARY KEY ({key}))")
+            self._builder.schema(scratch, "main")
+            if marker == PATCHSET_MARKER:
+                self._builder.config(apsw.SQLITE_CHANGEGROUP_CONFIG_PATCHSET, 1)
+
+    def add(self, chunk: list[_Event]) -> bool:
+        """Take changes in; False where they become too many for memory."""
+        name, builder = self._table.name, self._builder
+        for before, after in chunk:
+            if before is not None and after is not None:
+                before, after = self._changed(before, after)
+            if self._as_records:
+                kind: Kind = "insert" if before is None else "delete" if after is None else "update"
+                self._add_record(Operation(self._table, kind, before, after))
+            elif before is None:
+                builder.add_insert(name, False, after)
+            elif after is None:
+                builder.add_delete(name, False, before)
+            else:
+                builder.add_update(name, False, before, after)
+        return apsw.memory_used() - self._before < _GROUP_BYTES
+
+    def close(self) -> None:
+        self._builder.close()
+
+    def write_to(self, out: IO[bytes], keys: int, *, is_followed: bool) -> None:
+        """Write the section; `is_followed` where another event came after the last key: a full hash table grows."""
+        if is_followed and keys >= FIRST_BUCKETS // 2 and keys & (keys - 1) == 0:
+            # An insert and a delete of a row that no other change is about: SQLite merges them to nothing.
+            nothing = (None,) * self._table.width
+            self._add_record(Operation(self._table, "insert", None, nothing))
+            self._add_record(Operation(self._table, "delete", nothing, None))
+        self._builder.output_stream(lambda block: write_all(out, block))
+
+    def _changed(self, before: Row, after: Row) -> tuple[Row, Row]:
+        """An update as a record has it: the key, and what changed of the other columns."""
+        left_out: Any = UNDEFINED if self._as_records else apsw.no_change
+        new = tuple(map(if_changed, before, after, repeat(left_out)))
+        flags = self._table.key_flags
+        return tuple(b if flag or n is not left_out else n for b, n, flag in zip(before, new, flags, strict=True)), new
+
+    def _add_record(self, operation: Operation) -> None:
+        record = operation.encode(patchset=self._marker == PATCHSET_MARKER)
+        self._builder.add(self._table.header(self._marker) + record)
 
 
 # What happens to a database: a session on a connection, or all that a command does (changesets §9).
@@ -512,9 +624,9 @@ class Session:
         if tables is None:
             self._session.attach()
             return
-        known = {folded(table.name) for table in tables_from_database(self._connection)}
+        known = stored_tables(self._connection)
         for name in [tables] if isinstance(tables, str) else tables:
-            if folded(name) not in known:
+            if folded(name) not in known or known[folded(name)].kind == "virtual" or known[folded(name)].hides_rowid:
                 raise refused("unknown_table", f'the database has no table "{name}" to record')
             self._session.attach(name)
 

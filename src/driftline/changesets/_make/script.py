@@ -30,8 +30,7 @@ from driftline.changesets._format.database import (
     copied,
     encoding_of,
     explained,
-    module_of,
-    modules,
+    rebuild_statement,
     register_any,
     savepoint,
     scan,
@@ -50,12 +49,16 @@ from driftline.changesets._format.show import (
 from driftline.changesets._format.streams import iterate
 from driftline.changesets._format.table import Field, folded, quoted
 from driftline.changesets._make.databases import (
+    STALE,
     DiffFindings,
     DiffSettings,
     Sides,
+    changed_settings,
     incomplete,
+    is_current,
     opened_sides,
     shadows_differ,
+    unreadable,
 )
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, stored_rows
 from driftline.core import StrPath, write_all
@@ -294,8 +297,6 @@ def _exact(text: str) -> list[Any]:
 
 
 PRAGMAS = ("user_version", "application_id")
-# Modules of virtual tables that hold rows of their own, and the name of the key where it is no column.
-_WITH_ROWS = {"fts3": "rowid", "fts4": "rowid", "fts5": "rowid", "rtree": None, "rtree_i32": None, "geopoly": "rowid"}
 _OPENING = """\
 -- Completely or not at all; run it with: sqlite3 -bail DATABASE < THIS_FILE
 PRAGMA foreign_keys = OFF;
@@ -331,6 +332,7 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings
             dropped = [item.drop for item in old_schema.triggers() if moves(item, new_schema.objects.get(item.key))]
             made = [item.statement for item in new_schema.triggers() if moves(item, old_schema.objects.get(item.key))]
             rest = list(_pragmas(source, target)) + list(_sequences(sides)) if settings.tables is None else []
+            rest = [*script.rebuilds, *rest]
         if found.problems and not settings.allow_incomplete:
             raise incomplete(found)
         schema = [*dropped, *plan.drop_views, *plan.before]
@@ -342,7 +344,7 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings
         write_all(out, (_OPENING + "".join(f"{line}\n" for line in lines)).encode(errors="surrogateescape"))
         rows.seek(0)
         copyfileobj(rows, out)
-        closing = [*after, *script.rebuilds, *rest, *_checks(target, found), "COMMIT;"]
+        closing = [*after, *rest, *_checks(target, found), "COMMIT;"]
         if plan.before:
             closing.insert(-1, "PRAGMA legacy_alter_table = OFF;")
         for line in closing:
@@ -457,11 +459,12 @@ class _Rows:
             old = self._sides.old.get(name)
             if new.is_internal or new.kind == "shadow" or old is None or not self._wants(name):
                 continue
-            changes = self._virtual(new) if new.kind == "virtual" else self._plain(new, old)
-            if changes:
+            if changes := self._plain(new, old) if new.has_rows else 0:
                 touched.add(name)
                 self._found.records += changes
                 self._found.names.append(new.name)
+            if new.kind == "virtual":
+                self._index(new)
         return touched
 
     def _plain(self, new: StoredTable, old: StoredTable) -> int:
@@ -497,49 +500,21 @@ class _Rows:
             count += 1
         return count
 
-    def _virtual(self, table: StoredTable) -> int:
-        """A virtual table by its rows; an index of another table's rows is built again from them."""
-        module = module_of(table.text)
-        if module not in modules(self._connection):
-            self._found.problem("virtual_table", table, f"its module {module} is not here")
-        elif module.startswith("fts") and (content := _content_of(table.text)) is not None:
-            if content and shadows_differ(self._sides, table):
-                name = quoted(table.name)
-                self.rebuilds.append(f"INSERT INTO {name} ({name}) VALUES ('rebuild');")  # noqa: S608
-            elif shadows_differ(self._sides, table):
-                self._found.problem(
-                    "virtual_table", table, f"a contentless {module} table: what it was made of is stored nowhere"
-                )
-        elif module in _WITH_ROWS:
-            return self._write_virtual(table, _WITH_ROWS[module])
-        return 0
-
-    def _write_virtual(self, table: StoredTable, key: str | None) -> int:
-        query = "SELECT name FROM pragma_table_xinfo(?, 'main') WHERE NOT hidden ORDER BY cid"
-        names = [quoted(name) for (name,) in self._connection.execute(query, (table.name,))]
-        names = [key, *names] if key else names
-        columns, name = ", ".join(names), quoted(table.name)
-        count = 0
-        for side, other in ((OLD, NEW), (NEW, OLD)):
-            same = " AND ".join(f"a.{name} IS b.{name} AND typeof(a.{name}) = typeof(b.{name})" for name in names)
-            query = (
-                f"SELECT {columns} FROM {side}.{name} AS a WHERE NOT EXISTS "  # noqa: S608
-                f"(SELECT 1 FROM {other}.{name} AS b WHERE b.{names[0]} = a.{names[0]} AND {same})"
+    def _index(self, table: StoredTable) -> None:
+        """What a virtual table has beside its rows; an index of another table's rows is built again from them."""
+        name = quoted(table.name)
+        for key, value in changed_settings(self._sides, table).items():
+            if value is None:
+                self._found.problem("virtual_table", table, f"its setting {key} is gone, which no statement does")
+            values = f"{sql_literal(key)}, {sql_literal(value)}"
+            self.rebuilds.append(f"INSERT INTO {name} ({name}, rank) VALUES ({values});")  # noqa: S608
+        if table.has_rows or not shadows_differ(self._sides, table):
+            return
+        if not table.content:
+            self._found.problem("virtual_table", table, unreadable(table))
+        elif not is_current(self._sides, table):
+            self._found.problem(
+                "virtual_table", table, STALE.format(table.content, "NEW", rebuild_statement(table.name))
             )
-            for row in self._connection.execute(query):
-                count += 1
-                if side == OLD:
-                    write_line(self._out, f"DELETE FROM {name} WHERE {names[0]} = {self._literal(row[0])};")  # noqa: S608
-                else:
-                    values = ", ".join(map(self._literal, row))
-                    write_line(self._out, f"INSERT INTO {name} ({columns}) VALUES ({values});")  # noqa: S608
-        return count
-
-
-def _content_of(text: str) -> str | None:
-    """What the option `content` of a full-text table names; empty for a contentless one."""
-    found = scan(text)
-    for token, sign, value in zip(found, found[1:], found[2:], strict=False):
-        if token.word == "content" and sign.text == "=":
-            return value.name
-    return None
+        else:
+            self.rebuilds.append(rebuild_statement(table.name))

@@ -39,7 +39,7 @@ from driftline.changesets._format.records import (
 )
 from driftline.changesets._format.session import EventLog, Events, encoded_entries, image_columns, single_entries
 from driftline.changesets._format.streams import merged, mixed_formats, other_shape
-from driftline.changesets._format.table import FIRST_BUCKETS, Table, bucket_count, folded, refused
+from driftline.changesets._format.table import FIRST_BUCKETS, Row, Table, bucket_count, folded, refused
 from driftline.changesets._make.rows import EventCollector, key_collision
 from driftline.core import ArrowCodec, SpillStore, Workspace, write_all
 from driftline.errors import ChangesetError
@@ -161,6 +161,12 @@ class Spool:
         self._record_lengths.append(byte_ranges(records)[1])
         self._key_lengths.append(byte_ranges(keys)[1])
         self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
+
+    def add_rows(self, events: Iterable[tuple[Row | None, Row | None]]) -> None:
+        """Add events as rows before and after."""
+        log = EventLog(self._table)
+        log.extend(events)
+        self.add(log.collected())
 
     def write_to(self, out: IO[bytes], *, event_after_last_key: bool, keys_are_unique: bool = False) -> int:
         """Write the section in the order of a session; how many records there are (changesets §2.1).

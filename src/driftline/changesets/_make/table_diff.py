@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from driftline.changesets._format.database import ROWID, STAT1, StoredTable, encoding_of
+from driftline.changesets._format.database import ROWID, STAT1, StoredTable, encoding_of, owner_of, rebuild_statement
 from driftline.changesets._format.table import UNDEFINED, Affinity, Field, Row, decode_text, folded, quoted
 
 NEW, OLD = "main", "old_version"  # the schemas of the two databases
@@ -241,9 +241,9 @@ def _copy_plainly(connection: apsw.Connection, side: str, stored: StoredTable) -
     connection.execute(f"INSERT INTO temp.{side} ({names}) SELECT {names} FROM {side}.{quoted(stored.name)}")  # noqa: S608
 
 
-def if_changed(old: Field, new: Field) -> Field:
-    """The new value, or `UNDEFINED` where the old one is the same."""
-    return UNDEFINED if type(old) is type(new) and old == new else new
+def if_changed(old: Field, new: Field, left_out: Field = UNDEFINED) -> Field:
+    """The new value, or `left_out` where the old one is the same."""
+    return left_out if type(old) is type(new) and old == new else new
 
 
 def stored_rows(
@@ -286,20 +286,25 @@ def _tree(parts: Sequence[str], operator: str) -> str:
 
 
 def recoded(source: apsw.Connection, tables: Iterable[StoredTable], path: Path, encoding: str) -> Path:
-    """The rows of all plain tables of `source` in a new database at `path`."""
+    """The rows of all tables of `source` in a new database at `path`, with full-text indexes built from them."""
     copy = apsw.Connection(str(path))
     copy.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA synchronous = OFF; PRAGMA ignore_check_constraints = ON")
-    plain = [table for table in tables if table.kind != "virtual"]
+    known = {folded(table.name): table for table in tables}
+    virtual = [table for table in known.values() if table.kind == "virtual" and (table.has_rows or table.content)]
+    owners = {name: owner_of(name, known) for name, table in known.items() if table.kind == "shadow"}
+    plain = [table for name, table in known.items() if table.kind != "virtual" and owners.get(name) not in virtual]
     with copy:
-        for table in plain:
+        for table in (*plain, *virtual):
             if not table.is_internal:
                 copy.execute(table.text)
         if any(table.name == STAT1 for table in plain):
             copy.execute("ANALYZE")  # the only way to get the tables of statistics
             copy.execute("DELETE FROM sqlite_stat1")
         made = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        for table in plain:
-            if table.name in made:
+        for table in (*plain, *virtual):
+            if table.content:
+                copy.execute(rebuild_statement(table.name))
+            elif table.name in made:
                 _copy_rows(source, copy, table)
     copy.close()
     return path

@@ -167,6 +167,8 @@ def apply(
         click.echo(f"{action}: {conflict.describe()}", err=True)
     for name in applied.skipped_tables:
         click.echo(f"warning: the database has no table {name}, its changes were left out", err=True)
+    for name in applied.stale:
+        click.echo(f"warning: no trigger keeps the full-text index {name}: --as-recorded builds it again", err=True)
     for operation in applied.altered[:_SHOWN_ROWS]:
         click.echo(f"altered by a trigger or cascade: {operation!r}", err=True)
     if len(applied.altered) > _SHOWN_ROWS:
@@ -200,6 +202,7 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
 )
 @click.option("--skip", multiple=True, metavar="NAME", help="Leave this table out; may be repeated.")
 @click.option("--shadow", is_flag=True, help="Compare the tables that virtual tables keep for themselves.")
+@click.option("--virtual", is_flag=True, help="Compare full-text and R-tree tables by their rows.")
 @click.option("--stat", is_flag=True, help="Compare sqlite_stat1, the statistics of ANALYZE.")
 @click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
 @click.option(
