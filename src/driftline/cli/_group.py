@@ -119,11 +119,11 @@ _FIRST_CLAUSE = re.compile(r"[.;] |  \[")
 
 def _show_all(context: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(whole_help(context))
+        click.echo(full_help(context))
         context.exit()
 
 
-def whole_help(context: click.Context) -> str:
+def full_help(context: click.Context) -> str:
     """The help page with every option."""
     context.meta[_ALL] = True
     return context.get_help()
@@ -282,10 +282,10 @@ def chosen_engine(job: Job, wanted: str, master: str | None, sizes: Sizes) -> st
     """The engine to use; on a terminal the choice of `auto` is printed."""
     from driftline.core import choose_engine
 
-    return tell_choice(wanted, choose_engine(job, wanted, sizes=sizes, master=master))
+    return report_choice(wanted, choose_engine(job, wanted, sizes=sizes, master=master))
 
 
-def tell_choice(wanted: str, choice: EngineChoice) -> str:
+def report_choice(wanted: str, choice: EngineChoice) -> str:
     """The engine's name; Spark is said with its reason on a terminal where the user left the choice open."""
     from driftline.cli._terminal import say
 

@@ -32,14 +32,14 @@ _DEBUG_VARIABLE = "DRIFTLINE_DEBUG"
 def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
     """Run a click command and leave the process with the right exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    _make_stdout_whole()
+    _make_stdout_complete()
     _fill_closed_streams()
     code = run(command, arguments)
     try:
         sys.stdout.flush()
     except OSError as error:
         # The error of a failed command has been reported already.
-        code = code if code == ERROR else report(error, _wanted_error_format(arguments)) or code
+        code = code if code == ERROR else report(error, _requested_error_format(arguments)) or code
     _let_go_of_stdout()
     _leave(code)
 
@@ -55,7 +55,7 @@ def _leave(code: int) -> NoReturn:
 
 def run(command: click.Command, arguments: list[str]) -> int:
     """Run a click command; its exit code. Errors are written to stderr in one line."""
-    error_format = _wanted_error_format(arguments)
+    error_format = _requested_error_format(arguments)
     try:
         if _COMPLETION_VARIABLE in os.environ:
             from driftline.cli._group import offer_files
@@ -116,7 +116,7 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
     )
 
 
-def _wanted_error_format(arguments: list[str]) -> str:
+def _requested_error_format(arguments: list[str]) -> str:
     """Read before parsing, because a usage error has no parsed options."""
     for position, word in enumerate(arguments):
         if word == "--error-format" and position + 1 < len(arguments):
@@ -131,7 +131,7 @@ def _terminate(number: int, frame: FrameType | None) -> Any:
     raise KeyboardInterrupt
 
 
-def _make_stdout_whole() -> None:
+def _make_stdout_complete() -> None:
     """Under `python -u` stdout is a raw file, which may take a part of the bytes and drop the rest without a word."""
     from driftline.core import UnbufferedWriter
 

@@ -61,7 +61,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def tell(record: Mapping[str, Any], words: str) -> None:
+def print_result(record: Mapping[str, Any], words: str) -> None:
     """One result: a sentence on a terminal, one JSON object in a pipe."""
     if on_terminal():
         stdout_console().print(words, markup=False, highlight=False)
@@ -78,7 +78,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what if count == 1 else what + 's'}"
 
 
-def flush_words(result: FlushResult) -> str:
+def flush_text(result: FlushResult) -> str:
     """What a flush did to a table."""
     parts = [f"{result.table}: {counted(result.deltas, 'delta')} added"]
     parts += [f"{result.known:,} known already"] if result.known else []
@@ -87,7 +87,7 @@ def flush_words(result: FlushResult) -> str:
     return ", ".join(parts)
 
 
-def compaction_words(result: CompactionResult) -> str:
+def compaction_text(result: CompactionResult) -> str:
     """What a compaction did to a table."""
     if not result.is_new:
         return f"{result.table}: nothing new to fold"
@@ -95,7 +95,7 @@ def compaction_words(result: CompactionResult) -> str:
     return f"{result.table}: {counted(result.deltas_folded, 'delta')} folded, {files}"
 
 
-def proof_words(table: str, proof: Verification) -> str:
+def verification_text(table: str, proof: Verification) -> str:
     """What was proved, or which rows differ."""
     counts = f"{counted(proof.deltas, 'delta')} replayed, {counted(proof.rows_in_base, 'row')} compared"
     waiting = f"; {counted(proof.waiting, 'delta')} wait for a schema" if proof.waiting else ""
@@ -412,7 +412,7 @@ def show_runs(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
         console.print(line.append(f" {record['seconds']:8.1f} s  {words}"), soft_wrap=True)
 
 
-def tell_notes(record: RunRecord) -> None:
+def print_notes(record: RunRecord) -> None:
     """Warnings of limits, and notes of stages: columns added or removed, tables that started anew."""
     for words in record.warnings:
         stderr_console().print(f"warning: {words}", markup=False, highlight=False)
@@ -425,24 +425,24 @@ def explain(declared: Pipeline, record: RunRecord) -> None:
     """What went wrong and how to go on, on stderr; on a terminal also where the results are."""
     console = stderr_console()
 
-    def tell(words: str, style: str | None = None) -> None:
+    def line(words: str, style: str | None = None) -> None:
         console.print(words, style=style, markup=False, soft_wrap=True)
 
     for stage in record.stages:
         if stage.result == "failed":
-            tell(f"error: {stage.stage}: {stage.problem}", "red")
+            line(f"error: {stage.stage}: {stage.problem}", "red")
     for text in record.exceeded:
-        tell(f"threshold exceeded: {text}", "yellow")
+        line(f"threshold exceeded: {text}", "yellow")
     again = f"driftline pipeline run {declared.file.name}"
     if record.result == "failed":
-        tell(f"the other results are in place; mend the cause and run again: {again} (only what is missing is done)")
+        line(f"the other results are in place; mend the cause and run again: {again} (only what is missing is done)")
     if record.result == "cancelled":
         done = sum(stage.result in ("done", "kept") for stage in record.stages)
-        tell(f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: {again}")
+        line(f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: {again}")
     if any(stage.result == "gated" for stage in record.stages):
-        tell("held back: look at the events, then correct the data or run again with --ignore-thresholds")
+        line("held back: look at the events, then correct the data or run again with --ignore-thresholds")
     if record.result == "done" and sys.stderr.isatty():
-        tell(_results(declared, record), "dim")
+        line(_results(declared, record), "dim")
 
 
 def _results(declared: Pipeline, record: RunRecord) -> str:

@@ -96,10 +96,10 @@ class _ServedRequest:
         except ClientDisconnect:
             self.status = self.status or 400
         except DriftlineError as error:
-            await self._answer(error_response(self.scope, error), receive)
+            await self._respond(error_response(self.scope, error), receive)
         except Exception as error:
             _logger.exception("internal error", extra={"fields": {"requestId": self.id}})
-            await self._answer(error_response(self.scope, _fault(error)), receive)
+            await self._respond(error_response(self.scope, _fault(error)), receive)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -110,7 +110,7 @@ class _ServedRequest:
                 message["headers"].append((b"connection", b"close"))
         await self._send(message)
 
-    async def _answer(self, response: Response, receive: Receive) -> None:
+    async def _respond(self, response: Response, receive: Receive) -> None:
         if self.status == 0:  # a response that has started can only break off
             await response(self.scope, receive, self.send)
 

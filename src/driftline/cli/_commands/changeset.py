@@ -224,9 +224,9 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: 
         nonlocal found
         found = (script_to if is_script else diff_to)(out, old, new, settings)
 
-    with _problems_told():
+    with _reporting_problems():
         _write(write, output, old, new, is_text=is_script)
-    _tell(found.problems, found.notes)
+    _report(found.problems, found.notes)
     if output is not None:
         from driftline.cli._terminal import say
 
@@ -248,11 +248,11 @@ def record(database: str, command: tuple[str, ...], form: str, allow_incomplete:
     from driftline.changesets import record as record_command
     from driftline.core import open_output
 
-    with open_output(output, (database,)) as out, _problems_told():
+    with open_output(output, (database,)) as out, _reporting_problems():
         code, found = record_command(
             out, database, command, patchset=form == "patchset", allow_incomplete=allow_incomplete
         )
-    _tell(found.problems, found.notes)
+    _report(found.problems, found.notes)
     return code
 
 
@@ -355,18 +355,18 @@ def _write_transactions(
 
 
 @contextmanager
-def _problems_told() -> Iterator[None]:
+def _reporting_problems() -> Iterator[None]:
     """List the problems of a diff that is incomplete before its error."""
     from driftline.errors import ChangesetError
 
     try:
         yield
     except ChangesetError as error:
-        _tell(error.context.get("problems", ()), error.context.get("notes", ()))
+        _report(error.context.get("problems", ()), error.context.get("notes", ()))
         raise
 
 
-def _tell(problems: Iterable[Problem], notes: Iterable[Note]) -> None:
+def _report(problems: Iterable[Problem], notes: Iterable[Note]) -> None:
     for problem in problems:
         click.echo(f"problem[{problem.code}]: {problem.table}: {problem.text}", err=True)
     for note in notes:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import LazyGroup, several
-from driftline.cli._views import counted, tell
+from driftline.cli._views import counted, print_result
 from driftline.core import io_errors, open_output, write_atomically
 from driftline.errors import DeltaError, GatewayError, OptionError
 
@@ -58,7 +58,7 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
         applied += len(answer["deltas"])
         server_hlc = answer["serverHlc"]
     record = {"accepted": accepted, "applied": applied, "serverHlc": str(server_hlc)}
-    tell(record, f"{counted(accepted, 'delta')} accepted, {applied:,} of them new")
+    print_result(record, f"{counted(accepted, 'delta')} accepted, {applied:,} of them new")
 
 
 @gateway.command(short_help="Fetch row deltas from a gateway.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli import _index_views as views
-from driftline.cli._group import engine_options, tell_choice
+from driftline.cli._group import engine_options, report_choice
 from driftline.cli._outcome import DIFFERENT, ERROR, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.errors import IndexRefError
@@ -138,7 +138,7 @@ def _compute_one(job: IndexDiffJob, engine: str, master: str | None) -> KeptDiff
     with progress_bar() as tracker:
         request, cache = job.prepare(tracker)
     scheduling: AbstractContextManager[ModeScheduler] = nullcontext(diff_mode)
-    if tell_choice(engine, choose_engine(request, engine, master)) == "spark":
+    if report_choice(engine, choose_engine(request, engine, master)) == "spark":
         from driftline.spark import index_scheduler
 
         scheduling = index_scheduler(master)

@@ -16,15 +16,15 @@ from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_opti
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 from driftline.cli._views import (
-    compaction_words,
+    compaction_text,
     counted,
-    flush_words,
+    flush_text,
     on_terminal,
-    proof_words,
+    print_result,
     show_log,
     show_row_history,
     show_tables,
-    tell,
+    verification_text,
 )
 from driftline.core import io_errors, open_output, standard_output
 from driftline.lake import STATE_FORMATS
@@ -198,7 +198,7 @@ def extract(
     record = {"table": table, "deltas": result.deltas, "start": str(result.start)}
     words = f"{table}: {counted(result.deltas, 'delta')} added"
     words += f", {result.base_deltas:,} for A before them" if load_base else ""
-    tell({**record, "base": result.base_deltas} if load_base else record, words)
+    print_result({**record, "base": result.base_deltas} if load_base else record, words)
     if result.was_done_before:
         click.echo("note: this extraction was in the lake already; nothing was added", err=True)
     return SAME
@@ -226,7 +226,7 @@ def flush(
         names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
         results = [result for name in names for result in flush_envelopes(lake, name)]
     for result in results:
-        tell(_as_record(result), flush_words(result))
+        print_result(_as_record(result), flush_text(result))
     if not results and on_terminal():
         click.echo("nothing to flush")
     return SAME
@@ -253,7 +253,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
             "filesWritten": result.files_written,
             "filesReplaced": result.files_replaced,
         }
-        tell(record, compaction_words(result))
+        print_result(record, compaction_text(result))
     return SAME
 
 
@@ -274,7 +274,7 @@ def materialize(
     target = standard_output() if output is None else output
     with folds.of(folds.lake.table_name(table)) as way:
         write_state(folds.lake, table, target, format=format_name, as_of=timestamp, generation=generation, **way)
-    _tell_waiting(folds, table)
+    _report_pending(folds, table)
     return SAME
 
 
@@ -292,7 +292,7 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
     end = LAST_TIMESTAMP if until is None else parse_timestamp(until, whole_day=True)
     with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
         counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
-    _tell_waiting(folds, table)
+    _report_pending(folds, table)
     return DIFFERENT if counts.any_difference else SAME
 
 
@@ -318,7 +318,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
         "differingRows": list(proof.differing_rows),
         "waiting": proof.waiting,
     }
-    tell(record, proof_words(table, proof))
+    print_result(record, verification_text(table, proof))
     return SAME if proof.is_proved else DIFFERENT
 
 
@@ -403,7 +403,7 @@ def _delta_line(entry: HistoryEntry) -> str:
     return f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip()
 
 
-def _tell_waiting(folds: Folds, table: str) -> None:
+def _report_pending(folds: Folds, table: str) -> None:
     """Say what is not in the result: deltas that no schema takes."""
     from driftline.lake import count_waiting, registered
 

@@ -80,7 +80,7 @@ def batch(
     name = chosen_engine("payloads", engine, master, lambda: [job.size])
     with progress_bar(show=progress) as tracker, _scheduler(name, job, master, workers, tracker) as scheduler:
         totals = run_batch(job, output, scheduler, tracker)
-    _tell(totals, output)
+    _report(totals, output)
     reasons = totals.reasons(wanted)
     write_for_ci(job, totals.view(), reasons, junit, sarif, summary)
     for line in annotation_lines(job, totals.view()) if annotations else ():
@@ -90,7 +90,7 @@ def batch(
     return DIFFERENT if reasons else SAME
 
 
-def _tell(totals: BatchTotals, output: str) -> None:
+def _report(totals: BatchTotals, output: str) -> None:
     """The batch as tables on a terminal, else as a line."""
     if not sys.stdout.isatty():
         counts = totals.counts()

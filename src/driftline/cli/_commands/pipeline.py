@@ -153,7 +153,7 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
-    from driftline.cli._views import explain, show_run, stage_board, tell_notes
+    from driftline.cli._views import explain, print_notes, show_run, stage_board
     from driftline.pipeline import load, notify, run_pipeline
 
     declared = load(file)
@@ -165,7 +165,7 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
         print(_indented(record.to_dict()))
     else:
         show_run(record)
-    tell_notes(record)
+    print_notes(record)
     explain(declared, record)
     for problem in notify(declared, record):
         click.echo(f"warning: {problem}", err=True)

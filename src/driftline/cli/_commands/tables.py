@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, tell_choice
+from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, report_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
@@ -287,7 +287,7 @@ def diff(
         job = replace(job, tracker=tracker)
         if explain:
             return _explain(job, engine, given)
-        name = tell_choice(engine, choose_engine(engine, job))
+        name = report_choice(engine, choose_engine(engine, job))
         if is_folder and output is not None:
             stats = _write_folder(name, job, output, format_name)
         else:
