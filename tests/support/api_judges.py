@@ -43,9 +43,18 @@ def griffe_breaks(before: Path, after: Path, packages: Iterable[str]) -> dict[st
     for package in packages:
         old, new = (loader.modules_collection[package] for loader in loaders)
         for breakage in griffe.find_breaking_changes(old, new):
-            if breakage.kind.name != "PARAMETER_CHANGED_DEFAULT":
+            if breakage.kind.name != "PARAMETER_CHANGED_DEFAULT" and not _is_unwritable(breakage):
                 found.setdefault(_canonical(breakage.obj), set()).add(breakage.kind.name)
     return found
+
+
+def _is_unwritable(breakage: Any) -> bool:
+    """Whether a parameter went whose name nobody can write, and one of its kind is there: `**k`, `*a`, before `/`."""
+    gone = breakage.old_value if breakage.kind.name == "PARAMETER_REMOVED" else None
+    kinds = ("variadic keyword", "variadic positional", "positional-only")
+    return (
+        gone is not None and gone.kind.value in kinds and any(one.kind is gone.kind for one in breakage.obj.parameters)
+    )
 
 
 def _canonical(found: Any) -> str:
