@@ -133,7 +133,7 @@ SERVE = ("serve", "--gateway", GATEWAY, "--port", "0")
         ((*SERVE, "--data", "d"), "no_keys"),
         ((*SERVE, "--data", "d", "--insecure", "--host", "0.0.0.0"), "insecure_host"),
         ((*SERVE, "--data", "d", "--jwt-secret-file", "missing.txt"), "not_found"),
-        (("serve", "--gateway", "no gateway", "--data", "d", "--insecure"), "VALIDATION_ERROR"),
+        (("serve", "--gateway", "no gateway", "--data", "d", "--insecure"), "validation_error"),
         (("serve", "--data", "d"), "usage"),
         (("gateway", "token", "create", "--sub", "a", "--gateway", "g"), "no_keys"),
         (("gateway", "token", "create", "--sub", "a", "--gateway", "g", "--ttl", "soon"), "invalid_option"),
