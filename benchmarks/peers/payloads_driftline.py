@@ -1,4 +1,5 @@
-"""driftline on the payload cases: CASE OLD NEW SECONDS; `text` includes parsing and report.
+"""driftline on the payload cases: CASE OLD NEW SECONDS; `text` includes parsing and report, and times `json.loads` of
+both texts in turn with it.
 
 `pairs FILE COUNT 0` does the same for the first pairs of a batch, one after the other; `compile FILE ROOT 0` compiles.
 """
@@ -58,7 +59,12 @@ def _compare_one(case: str, old_path: str, new_path: str, seconds: str) -> None:
     old, new = Path(old_path).read_bytes(), Path(new_path).read_bytes()
     pair = (old, new) if case in ("text", "limit") else (json.loads(old), json.loads(new))
     best, cpu, end = float("inf"), float("inf"), time.perf_counter() + float(seconds)
+    loads = float("inf")
     while True:
+        if case == "text":
+            started = time.perf_counter()
+            json.loads(old), json.loads(new)
+            loads = min(loads, time.perf_counter() - started)
         started, used = time.perf_counter(), time.process_time()
         report = plan.compare(*pair)
         if case == "text":
@@ -68,7 +74,10 @@ def _compare_one(case: str, old_path: str, new_path: str, seconds: str) -> None:
         if time.perf_counter() >= end:
             break
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"wall_s": best, "cpu_s": cpu, "per_s": 1 / best, "peak_mb": peak, "found": len(report.diffs)}))
+    figures = {"wall_s": best, "cpu_s": cpu, "per_s": 1 / best, "peak_mb": peak, "found": len(report.diffs)}
+    if case == "text":
+        figures |= {"loads_per_s": 1 / loads, "of_loads": loads / best}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
