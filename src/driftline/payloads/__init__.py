@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         Masker as Masker,
         PairingOptions as PairingOptions,
         capture_pairs as capture_pairs,
-        record_line as record_line,
     )
     from driftline.payloads._compare.compare import (
         PayloadPlan as PayloadPlan,
@@ -83,7 +82,6 @@ if TYPE_CHECKING:
     )
     from driftline.payloads._values.text import (
         check_members as check_members,
-        has_long_number as has_long_number,
         parse_json as parse_json,
         raw_members as raw_members,
         readable_members as readable_members,

@@ -197,11 +197,6 @@ def _record(sides: dict[str, Exchange | None], seen: Counter[str]) -> dict[str, 
     return record
 
 
-def record_line(record: dict[str, Json]) -> bytes:
-    """A record as a line of JSON."""
-    return to_json_bytes(record) + b"\n"
-
-
 def request_key(method: str, url: str, body: str | bytes | list[FormPart] = b"", kind: str = "") -> RequestKey:
     """What makes two requests the same; `kind` is the content type of the body."""
     return PairingOptions().key(Request(method, url, body, kind), is_old=False)

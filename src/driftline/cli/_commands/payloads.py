@@ -180,7 +180,7 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
 @click.option("--key-header", "headers", multiple=True, metavar="NAME", help="A request header that must be equal.")
 def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, ...]) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
-    from driftline.payloads import PairingOptions, capture_pairs, record_line
+    from driftline.payloads import PairingOptions, capture_pairs, to_json_bytes
 
     if len(captures) > 2:
         raise click.UsageError("give two HAR files or one GoReplay file")
@@ -192,7 +192,7 @@ def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, .
             counts["missing"] += "missing" in record
             counts["error"] += "error" in record
             counts["no_body"] += int(str(record.get("no_body", 0)))
-            write_all(out, record_line(record))
+            write_all(out, to_json_bytes(record) + b"\n")
     noun = "pair" if counts["pairs"] == 1 else "pairs"
     line = f"{counts['pairs']} {noun}, {counts['missing']} without a partner, {counts['error']} that cannot be read"
     if counts["no_body"]:
