@@ -1,6 +1,8 @@
 """Generated functions and the loop mean the same: reports are equal to the byte whichever of them compares."""
 
+import copy
 import json
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -9,6 +11,7 @@ from driftline.errors import PayloadError
 from driftline.payloads import error_response
 from driftline.payloads._compare import arrays, compare as comparison, walk
 from driftline.payloads._rules.extensions import EXTENSIONS
+from support.made_payloads import Maker
 from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
 pytestmark = pytest.mark.exhaustive
@@ -169,6 +172,24 @@ def test_every_rule_on_every_pair_of_values(rule, flags):
 def test_every_rule_of_a_value_is_among_them():
     of_values = {name for name, kind in EXTENSIONS.items() if kind.scope in ("field", "string", "number")}
     assert of_values - {name for rule in LEAF_RULES for name in rule} == {"x-migration-alias"}, "it is of members"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_short_cuts_change_no_byte_under_any_rules(seed, monkeypatch):
+    """The walk without any short cut is the slow reference, over random documents, mutations and every kind of rule."""
+    monkeypatch.setattr(walk, "OBJECTS_BEFORE_CODE", 0)
+    monkeypatch.setattr(arrays, "QUICK_FROM_ITEMS", 0)
+    make, verdicts = Maker(seed), Counter()
+    for _ in range(200):
+        old = make.value(4)
+        new, schema = make.mutation(copy.deepcopy(old)), make.schema(2)
+        comparison._plans.clear()
+        plan = comparison.compile(json.dumps(schema))
+        old, new = json.dumps(old), json.dumps(new)
+        slow = answer(plan.observed(), old, new)
+        assert answer(plan, old, new) == slow == answer(plan, old, new), (schema, old, new)
+        verdicts[b'"is_match":true' in slow] += 1
+    assert min(verdicts[True], verdicts[False]) > 30
 
 
 def test_names_of_the_schema_are_never_code():

@@ -22,7 +22,7 @@ from driftline.errors import PayloadError
 from driftline.payloads._compare.leaves import fast_types, step_rule
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run, StopComparisonError
-from driftline.payloads._compare.sides import arranged, has_plain_names, lookup_raw, members, resolved
+from driftline.payloads._compare.sides import arranged, found_at, has_plain_names, members, resolved
 from driftline.payloads._rules.meaning import Meaning
 from driftline.payloads._rules.scalars import Token, scalar_token
 from driftline.payloads._values.paths import KeyPath, Path
@@ -404,7 +404,7 @@ class Pairer:
         places: list[dict[int, float]] = [{}, {}]
         for side, positions in ((OLD, lefts), (NEW, rights)):
             for position in positions:
-                value = lookup_raw(self._item, self._sides[side][position][1], path, side, self._run)
+                value, _ = found_at(self._item, self._sides[side][position][1], path, side, self._run)
                 place = meaning.place(value, side) if value is not MISSING else None
                 if place is None:
                     return None  # equal coarse tokens: then no item of the group has one

@@ -202,12 +202,8 @@ def _sort_key(value: Value, is_descending: bool) -> tuple[Any, ...]:
     return (rank, value if rank in (1, 3) else repr(value))
 
 
-def lookup_raw(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
-    """The value at a path of New's names inside an item, before its own rules, or `MISSING`."""
-    return _found(plan, value, path, side, run)[0]
-
-
-def _found(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> tuple[Value, NodePlan]:
+def found_at(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> tuple[Value, NodePlan]:
+    """The value at a path of New's names inside an item, before its own rules, or `MISSING`; and its plan."""
     for name in path:
         value, plan = member(plan, value, name, side, run)
         if value is MISSING:
@@ -217,7 +213,7 @@ def _found(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> 
 
 def lookup(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
     """The normalised value at a key path inside an item, or `MISSING`."""
-    value, plan = _found(plan, value, path, side, run)
+    value, plan = found_at(plan, value, path, side, run)
     if value is MISSING or type(value) in CONTAINERS:
         return value
     return resolved(plan, value, side, run).meaning.prepared_or_raw(value, side)
@@ -395,7 +391,7 @@ def _quick(node: Any, *, is_test: bool) -> Operand | None:
     def read(run: Run, side: int) -> Any:
         owner = run.root if is_root or not run.owners else run.owners[-1]
         assert isinstance(owner.plan, NodePlan)
-        found, plan = _found(owner.plan, owner.old if side == OLD else owner.new, names, side, run)
+        found, plan = found_at(owner.plan, owner.old if side == OLD else owner.new, names, side, run)
         if is_test or found is MISSING:
             return found is not MISSING if is_test else filters.UNDEFINED
         return materialise(plan, found, side, run)
