@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
+from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
@@ -272,8 +273,12 @@ def check_json(report: CheckReport) -> bytes:
 
 def check_junit(report: CheckReport) -> bytes:
     """A test suite with a case for each pair: exceeded limits are failures, pairs that could not be compared errors."""
-    page = b"".join(page_bytes("check.xml", report=report, totals=report.totals)).decode()
-    return page.translate(_CONTROLS).encode()  # XML has no control characters, not even escaped
+
+    def plain(words: str) -> str:  # XML has no control characters and no lone surrogates, not even escaped
+        return words.translate(_CONTROLS).encode(errors="replace").decode()
+
+    written = {"attribute": lambda words: quoteattr(plain(words)), "text": lambda words: escape(plain(words))}
+    return b"".join(page_bytes("check.xml", report=report, totals=report.totals, **written))
 
 
 def check_html(report: CheckReport) -> bytes:
