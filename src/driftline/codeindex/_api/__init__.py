@@ -6,8 +6,10 @@ paths into the names that a caller can write.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 # Raised when a reader or a surface changes: builds keep facts, and a kept fact must not outlive the rule behind it.
 SURFACE_RULES = 2
 _DEPTH = 5
+
+TABLES = tomllib.loads(files("driftline.codeindex").joinpath("rules.toml").read_text("utf-8"))
+WORDS: dict[str, dict[str, Any]] = TABLES["words"]
 
 
 class Param(msgspec.Struct, array_like=True, omit_defaults=True, gc=False, frozen=True):

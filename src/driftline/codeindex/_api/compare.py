@@ -7,14 +7,12 @@ questions that a language answers in its own way.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import NamedTuple
 
-from driftline.codeindex._api import Fact, Param, Surface, Thing
+from driftline.codeindex._api import TABLES, Fact, Param, Surface, Thing
 from driftline.core import canonical_json, sha1_hex
 
 LEVELS = ("major", "unknown", "minor", "patch")
@@ -30,14 +28,13 @@ class FlagRule(NamedTuple):
     kinds: Sequence[str] = ()
 
 
-_TABLES = tomllib.loads(files("driftline.codeindex").joinpath("rules.toml").read_text("utf-8"))
-RULES: dict[str, str] = {rule: level for level, rules in _TABLES["levels"].items() for rule in rules}
-FLAG_RULES = [FlagRule(**rule) for rule in _TABLES["flags"]["rules"]]
+RULES: dict[str, str] = {rule: level for level, rules in TABLES["levels"].items() for rule in rules}
+FLAG_RULES = [FlagRule(**rule) for rule in TABLES["flags"]["rules"]]
 
 
 def rules_digest() -> str:
     """What identifies the table, for the caches that depend on it."""
-    return sha1_hex(canonical_json({"rules": RULES, "flags": [list(rule) for rule in FLAG_RULES]}))[:12]
+    return sha1_hex(canonical_json(TABLES))[:12]
 
 
 Told = tuple[str, str]  # a rule, and what it is about

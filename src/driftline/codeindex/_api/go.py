@@ -12,25 +12,19 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from driftline.codeindex import _api
 from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NOT_API = frozenset(("internal", "testdata", "vendor", "third_party", "node_modules"))
-_OTHER_SYSTEMS = frozenset(
-    ("aix", "android", "darwin", "dragonfly", "freebsd", "illumos", "ios", "js", "netbsd", "openbsd", "plan9",
-     "solaris", "wasip1", "windows", "386", "arm", "arm64", "loong64", "mips", "mipsle", "mips64", "mips64le", "ppc64",
-     "ppc64le", "riscv64", "s390x", "wasm")
-)  # fmt: skip
+_OTHER_SYSTEMS = frozenset(_api.WORDS["go"]["other_systems"])
 # One configuration is compared: what a current Go builds for linux/amd64 without tags of its own.
 _TAGS = frozenset(("linux", "amd64", "unix", "gc", "cgo"))
 _INNERMOST = re.compile(r"\(([^()]*)\)")
 _EQUAL = {"byte": "uint8", "rune": "int32"}
-_LITERALS = {
-    "interpreted_string_literal": "string", "raw_string_literal": "string", "int_literal": "int",
-    "float_literal": "float64", "true": "bool", "false": "bool",
-}  # fmt: skip
+_LITERALS: dict[str, str] = _api.WORDS["go"]["literals"]
 _LOCAL_NAME = re.compile(r"(?<![\w./])[A-Za-z_]\w*(?![\w./(])")
 _FOREIGN_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.[A-Z]\w*")
 _VERSION = re.compile(r"v\d+")

@@ -6,31 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from driftline.codeindex import _api
 from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_TYPES = {
-    "class_declaration": "class", "interface_declaration": "interface", "enum_declaration": "enum",
-    "record_declaration": "record", "annotation_type_declaration": "annotation", "struct_declaration": "struct",
-}  # fmt: skip
-_MEMBERS = {
-    "method_declaration": "method", "constructor_declaration": "constructor", "field_declaration": "field",
-    "constant_declaration": "field", "annotation_type_element_declaration": "method", "enum_constant": "variant",
-    "property_declaration": "property", "enum_member_declaration": "variant", "event_field_declaration": "event",
-    "delegate_declaration": "delegate", "indexer_declaration": "indexer",
-}  # fmt: skip
+_TYPES: dict[str, str] = _api.WORDS["namespaced"]["types"]
+_MEMBERS: dict[str, str] = _api.WORDS["namespaced"]["members"]
 _HOLDERS = ("namespace_declaration", "declaration_list", "enum_member_declaration_list", "enum_body_declarations")
-_NOT_API = re.compile(
-    r"(^|/)(src/(?!main/)\w+/(java|kotlin)|[\w.]*tests?|examples?|samples?|benchmarks?|docs?|obj|bin)/"
-    r"|(^|/)(package-info\.java|AssemblyInfo\.cs)$",
-    re.IGNORECASE,
-)
-_UNCHECKED = re.compile(
-    r"(Runtime|Illegal(Argument|State)|NullPointer|UnsupportedOperation|Arithmetic|UncheckedIO|\w*IndexOutOfBounds|ClassCast"
-    r"|NumberFormat|NoSuchElement|ConcurrentModification|DateTime)Exception|\w*Error"
-)
+_NOT_API = re.compile(_api.WORDS["namespaced"]["not_api"], re.IGNORECASE)
+_UNCHECKED = re.compile(_api.WORDS["namespaced"]["unchecked"])
 _CAPITAL = re.compile(r"(?:(?<![\w.])|(?<=\?super)|(?<=extends))[A-Z]\w*")
 _COMMON = re.compile(r"java\.(?:lang|util)\.|System\.(?:Collections\.Generic\.)?")
 

@@ -9,27 +9,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from driftline.codeindex import _api
 from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_NOT_TOP = frozenset(
-    ("test", "tests", "doc", "docs", "example", "examples", "benchmark", "benchmarks", "script", "scripts", "tools",
-     "ci")
-)  # fmt: skip
-_NOT_INSIDE = frozenset(("test", "tests", "__tests__", "_vendor", "vendor", "_vendored", "third_party", "node_modules"))
+_NOT_TOP = frozenset(_api.WORDS["python"]["not_top"])
+_NOT_INSIDE = frozenset(_api.WORDS["python"]["not_inside"])
 _NOT_FILES = frozenset(("conftest", "setup", "noxfile", "tasks", "fabfile", "dodo"))
 _ROOTS = frozenset(("src", "lib", "python"))
-_EMPTY_BASES = frozenset(
-    ("object", "ABC", "Generic", "Protocol", "NamedTuple", "TypedDict", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag")
-)
-_RECORDS = frozenset(("dataclass", "define", "frozen", "mutable", "attrs", "s", "dataclass_transform"))
+_EMPTY_BASES = frozenset(_api.WORDS["python"]["empty_bases"])
+_RECORDS = frozenset(_api.WORDS["python"]["records"])
 _WORDS = {"abstractmethod": "abstract", "staticmethod": "static"}
-_KEPT_WORDS = frozenset(
-    ("property", "cached_property", "static", "classmethod", "abstract", "overload", "deprecated", "final", "setter",
-     "deleter", "getter", *_RECORDS)
-)  # fmt: skip
+_KEPT_WORDS = frozenset(_api.WORDS["python"]["kept_words"])
 _LITERALS = ("string", "integer", "float", "true", "false", "none")
 _COMPUTED = "?"
 _PUBLIC = re.compile(r"[^_].*|__.*__|", re.DOTALL)

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from driftline.codeindex import _api
 from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_KINDS = {
-    "function_item": "function", "function_signature_item": "function", "struct_item": "struct", "enum_item": "enum",
-    "union_item": "union", "trait_item": "trait", "type_item": "alias", "associated_type": "type",
-    "const_item": "const-item", "static_item": "static", "macro_definition": "macro",
-}  # fmt: skip
+_KINDS: dict[str, str] = _api.WORDS["rust"]["kinds"]
 _DEPTH = 8
 
 

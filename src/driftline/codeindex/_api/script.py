@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from driftline.codeindex import _api
 from driftline.codeindex._api import Fact, FileFacts, Files, Param, Surface, Thing, children, line_of, part, text, walk
 
 if TYPE_CHECKING:
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
 Own = dict[str, str]
 
 _FUNCTIONS = ("arrow_function", "function_expression", "function", "generator_function")
-_ENDINGS = (
-    "", ".ts", ".tsx", ".mts", ".cts", ".d.ts", ".js", ".mjs", ".cjs", ".jsx", "/index.ts", "/index.tsx", "/index.js",
-    "/index.mjs", "/index.d.ts",
-)  # fmt: skip
+_ENDINGS = tuple(_api.WORDS["script"]["endings"])
 _SCRIPT_ENDING = re.compile(r"(\.d)?\.[cm]?[jt]sx?$")
 _BUILT = re.compile(r"^(dist|lib|build|out|esm|cjs|es)(/(esm|cjs|es|src|types))?/")
-_NOT_API = re.compile(
-    r"(^|/)(tests?|__tests__|specs?|docs?|examples?|benchmarks?|scripts?|node_modules|vendor|fixtures|__mocks__|"
-    r"playground)/|\.(test|spec|bench|stories|config)\.\w+$"
-)
+_NOT_API = re.compile(_api.WORDS["script"]["not_api"])
 _CONDITIONS = ("types", "import", "module", "default", "require", "node")
 _MERGED = frozenset(("interface", "class", "namespace", "enum", "function", "value", "type"))
 
