@@ -40,18 +40,18 @@ class Row:
     ratio: float | None = None
 
 
-def hold(case: str, contenders: Sequence[Contender], *, rounds: int = 3) -> list[Row]:
-    """Let contenders work in turn for some rounds; a row for each, with its wall time as a ratio to the first one's."""
+def hold(case: str, contenders: Sequence[Contender], *, rounds: int = 3, by: str = "wall_s") -> list[Row]:
+    """Let contenders work in turn for some rounds; a row for each, with its time as a ratio to the first one's."""
     runs: dict[str, list[dict[str, float]]] = {contender.name: [] for contender in contenders}
     for number in range(rounds):
         for contender in contenders:
             print(f"  {case}: {contender.name} ({number + 1}/{rounds})", file=sys.stderr, flush=True)
             runs[contender.name].append(_one_run(contender))
-    rows = [Row(case, name, _best(figures)) for name, figures in runs.items()]
-    ours = rows[0].figures.get("wall_s")
+    rows = [Row(case, name, _best(figures, by)) for name, figures in runs.items()]
+    ours = rows[0].figures.get(by)
     for row in rows:
-        if ours and "wall_s" in row.figures:
-            row.ratio = row.figures["wall_s"] / ours
+        if ours and by in row.figures:
+            row.ratio = row.figures[by] / ours
     return rows
 
 
@@ -62,11 +62,11 @@ def _one_run(contender: Contender) -> dict[str, float]:
     return {"wall_s": taken.wall, "cpu_s": taken.cpu, "peak_mb": taken.peak_mb}
 
 
-def _best(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The run with the least wall time, and the median beside it."""
+def _best(runs: list[dict[str, float]], by: str) -> dict[str, float]:
+    """The run with the least time, and the median of the wall times beside it."""
     if "wall_s" not in runs[0]:
         return {name: max(run[name] for run in runs) for name in runs[0]}
-    best = dict(min(runs, key=lambda run: run["wall_s"]))
+    best = dict(min(runs, key=lambda run: run[by]))
     best["median_s"] = statistics.median(run["wall_s"] for run in runs)
     if "peak_mb" in best:
         best["peak_mb"] = max(run["peak_mb"] for run in runs)
@@ -74,7 +74,7 @@ def _best(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The table as people read it; `ratio` is a contender's wall time over driftline's."""
+    """The table as people read it; `ratio` is a contender's time over driftline's."""
     names = list(dict.fromkeys(name for row in rows for name in row.figures))
     lines = ["| case | contender | " + " | ".join(names) + " | ratio |", "|---|---|" + "---:|" * (len(names) + 1)]
     for row in rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pandas as pd
@@ -18,6 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import driftline as dl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TABLE = pa.table({"id": [1, 2, 3], "name": ["Ann", "Bøb", "a text of more than twelve bytes"], "n": [1.5, 0.0, -2.25]})
 
@@ -81,3 +85,19 @@ def test_formats_that_are_not_read_are_named(tmp_path: Path, name: str, start: b
     (tmp_path / name).write_bytes(start)
     with pytest.raises(dl.InputError, match=words):
         dl.diff(tmp_path / name, pd.DataFrame({"id": [1]}))
+
+
+def test_folders_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Parts of every format that Spark writes, against each other and against a file of every other writer."""
+    frame = spark.createDataFrame(TABLE.to_pylist(), "id long, name string, n double").repartition(2)
+    for kind in ("parquet", "csv", "json"):  # Spark writes ORC with classes of Hive, which it has not everywhere
+        frame.write.format(kind).option("header", "true").save(str(tmp_path / kind))
+    folders = [str(tmp_path / kind) for kind in ("parquet", "csv")] + [f"{tmp_path}/json/part-*.json"]
+    others = []
+    for name in ("polars.parquet", "pyarrow.orc", "duckdb.csv", "pandas.jsonl", "pyarrow.feather"):
+        WRITERS[name](tmp_path / name)
+        others.append(str(tmp_path / name))
+    pairs = [*itertools.combinations(folders, 2), *itertools.product(folders, others)]
+    for a, b in pairs:
+        found = dl.diff(a, b, key="id", types={"n": "number"}, engine="vectorized")
+        assert (not found, found.counts["unchanged"]) == (True, 3), (a, b, found.describe())
