@@ -23,22 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
-from driftline.core import (
-    AnyPath,
-    Location,
-    ObjectPath,
-    Tracker,
-    WorkerContext,
-    atomic_write,
-    copy_object,
-    io_errors,
-    local_files,
-    no_progress,
-    open_to_read,
-    output_place,
-    remove,
-    write_atomically,
-)
+from driftline import core
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import BatchJob, Record, SortKey, Split, line_record, records_of, sort_key, splits_of
 from driftline.payloads._batch.totals import BatchTotals, RulePlace, is_met, rule_places
@@ -71,11 +56,13 @@ class Scheduler(Protocol):
         """Apply a function to each piece."""
 
 
-def run_batch(job: BatchJob, output: AnyPath, scheduler: Scheduler, tracker: Tracker | None = None) -> BatchTotals:
+def run_batch(
+    job: BatchJob, output: core.AnyPath, scheduler: Scheduler, tracker: core.Tracker | None = None
+) -> BatchTotals:
     """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
-    tracker = tracker or no_progress()
-    target = output_place(output)
-    with io_errors(target):
+    tracker = tracker or core.no_progress()
+    target = core.output_place(output)
+    with core.io_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     for endpoint in job.schemas:
         job.plan(endpoint)  # a schema that cannot be used is said before any work
@@ -84,7 +71,7 @@ def run_batch(job: BatchJob, output: AnyPath, scheduler: Scheduler, tracker: Tra
         return _write_output(job, target, results)
 
 
-def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: Tracker) -> list[RangeResult]:
+def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: core.Tracker) -> list[RangeResult]:
     def run(phase: str, function: Callable[..., Any], pieces: Sequence[Any], shared: Any) -> Iterator[Any]:
         given = ([one] * len(pieces) for one in (job, shared, folder))
         with tracker.phase(phase, total=len(pieces), unit="items"):
@@ -127,30 +114,30 @@ def _sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
     return [sort_key(record) for record in islice(records, SAMPLED_RECORDS)]
 
 
-def _write_output(job: BatchJob, target: Location, results: list[RangeResult]) -> BatchTotals:
+def _write_output(job: BatchJob, target: core.Location, results: list[RangeResult]) -> BatchTotals:
     totals = BatchTotals()
     for result in results:
         totals.merge(result.totals)
-    with atomic_write(target / "reports.jsonl") as out:
+    with core.atomic_write(target / "reports.jsonl") as out:
         for result in results:
-            with open_to_read(result.lines) as lines:
+            with core.open_to_read(result.lines) as lines:
                 shutil.copyfileobj(lines, out, 4 << 20)
     _place_tables(target / "reports.parquet", [result.table for result in results])
     view = totals.view(_coverage(job, totals))
-    write_atomically(target / "aggregate.json", _pretty(view.aggregate))
-    write_atomically(target / "coverage.json", _pretty(view.coverage))
+    core.write_atomically(target / "aggregate.json", _pretty(view.aggregate))
+    core.write_atomically(target / "coverage.json", _pretty(view.coverage))
     reports = find_reports(target, islice(shown_ids(view), MOST_REPORTS))
-    write_atomically(target / "report.html", b"".join(view_page(view, job, reports)))
-    write_atomically(target / "summary.json", _pretty(view.summary))
+    core.write_atomically(target / "report.html", b"".join(view_page(view, job, reports)))
+    core.write_atomically(target / "summary.json", _pretty(view.summary))
     return totals
 
 
-def _place_tables(folder: Location, tables: list[str]) -> None:
+def _place_tables(folder: core.Location, tables: list[str]) -> None:
     """Put the ranges' tables side by side; an earlier run's folder goes as a whole."""
     names = [f"part-{number:05d}.parquet" for number in range(len(tables))]
-    if isinstance(folder, ObjectPath):
+    if isinstance(folder, core.ObjectPath):
         for table, name in zip(tables, names, strict=True):
-            copy_object(table, f"{folder}/{name}")
+            core.copy_object(table, f"{folder}/{name}")
         for left in folder.below():
             if left.url.removeprefix(f"{folder}/") not in names:
                 left.unlink()
@@ -187,15 +174,15 @@ def _pretty(value: object) -> bytes:
 
 
 @contextmanager
-def _workshop(target: Location) -> Iterator[str]:
+def _workshop(target: core.Location) -> Iterator[str]:
     """A folder for files in between, beside the output so that all workers see it."""
     place = target / f".work-{secrets.token_hex(8)}"
-    with io_errors(target):
+    with core.io_errors(target):
         place.mkdir(parents=True, exist_ok=True)
     try:
         yield str(place)
     finally:
-        remove(place)
+        core.remove(place)
 
 
 class _Local(NamedTuple):
@@ -212,7 +199,7 @@ def local_scheduler(job: BatchJob, workers: int | None = None) -> Iterator[Sched
     if count == 1 or job.size < PROCESSES_FROM_BYTES:
         yield _Local()
         return
-    with ProcessPoolExecutor(count, mp_context=WorkerContext()) as pool:
+    with ProcessPoolExecutor(count, mp_context=core.WorkerContext()) as pool:
         yield _Local(pool.map, count)
 
 
@@ -238,13 +225,13 @@ def scatter(split: Split, job: BatchJob, bounds: list[SortKey], folder: str) -> 
     waiting: dict[int, list[bytes]] = defaultdict(list)
     paths: dict[int, str] = {}
     number = size = 0
-    with local_files(folder) as (local, publish):
+    with core.local_files(folder) as (local, publish):
         stem = os.path.join(local, f"split-{split.number:06d}-{secrets.token_hex(8)}")
 
         def flush() -> None:
             for position, pieces in waiting.items():
                 path = paths.setdefault(position, f"{stem}-{position:06d}")
-                with io_errors(path), open(path, "ab") as out:
+                with core.io_errors(path), open(path, "ab") as out:
                     out.write(b"".join(pieces))
             waiting.clear()
 
@@ -264,7 +251,7 @@ def scatter(split: Split, job: BatchJob, bounds: list[SortKey], folder: str) -> 
 def _read_spool(spool: Spool, id_name: str, lines_before: list[int]) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
     source = spool.split.source
-    with io_errors(spool.path), open_to_read(spool.path) as file:
+    with core.io_errors(spool.path), core.open_to_read(spool.path) as file:
         data = file.read()
     view = memoryview(data)
     at = 0
@@ -286,11 +273,11 @@ def compare_range(spools: list[Spool], job: BatchJob, lines_before: list[int], f
     records = [record for spool in spools for record in _read_spool(spool, job.id_name, lines_before)]
     records.sort(key=sort_key)
     work = _RangeWork(job)
-    with local_files(folder) as (local, publish):
+    with core.local_files(folder) as (local, publish):
         stem = os.path.join(local, f"range-{spools[0].range:06d}-{secrets.token_hex(8)}")
         lines, table = f"{stem}.jsonl", f"{stem}.parquet"
         with (
-            io_errors(lines),
+            core.io_errors(lines),
             open(lines, "wb", buffering=1 << 20) as out,
             pq.ParquetWriter(table, _report_schema(), compression="zstd") as writer,
         ):

@@ -10,16 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from driftline.payloads._compare import pairing
 from driftline.payloads._compare.leaves import fast_types
-from driftline.payloads._compare.pairing import (
-    Numbered,
-    Pairing,
-    identity_of,
-    pair_items,
-    settle_texts,
-    settle_unique,
-    warn_unreadable,
-)
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
 from driftline.payloads._compare.report import Run
 from driftline.payloads._compare.sides import arranged, is_raw_member, is_removed, lookup
@@ -110,18 +102,18 @@ def _compare_lengths(plan: NodePlan, old: list[Json], new: list[Json], run: Run,
 def _unordered_items(plan: NodePlan) -> Items:
     """Compares two arrays as multisets."""
     takes_texts = str in fast_types(plan.item())
-    keeps_texts, identity = plan.item().meaning.keeps_texts, identity_of(plan.item())
+    keeps_texts, identity = plan.item().meaning.keeps_texts, pairing.identity_of(plan.item())
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
         are_texts = takes_texts and set(map(type, old)) <= _ONLY_TEXT >= set(map(type, new))
         if are_texts and len(old) == len(new) and sorted(old) == sorted(new):
             run.checked += len(old)
             return
-        settled: Pairing = {}
+        settled: pairing.Pairing = {}
         if are_texts and keeps_texts and "" not in old and "" not in new:
-            settled = settle_texts(old, new, run)
+            settled = pairing.settle_texts(old, new, run)
         elif identity is not None and len(old) >= QUICK_FROM_ITEMS:
-            settled = settle_unique(plan.item(), identity, old, new, run)
+            settled = pairing.settle_unique(plan.item(), identity, old, new, run)
         taken = set(settled.values())
         lefts = [pair for pair in enumerate(old) if pair[0] not in settled]
         rights = [pair for pair in enumerate(new) if pair[0] not in taken]
@@ -132,18 +124,20 @@ def _unordered_items(plan: NodePlan) -> Items:
     return compare
 
 
-def _compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
+def _compare_unordered(
+    plan: NodePlan, old: pairing.Numbered, new: pairing.Numbered, run: Run, path: Path
+) -> tuple[Unpaired, Unpaired]:
     """Pair and compare the items in Old's order; what is left of either side, as far as it is not reported yet."""
     item = plan.item()
     with _without_collector(len(old) + len(new)):
-        partners = pair_items(plan, old, new, run, path)
+        partners = pairing.pair_items(plan, old, new, run, path)
     lost: Unpaired = []
     taken = set(partners.values())
     if item.settings.warns_of_values:
         for side, items, paired in ((OLD, old, partners), (NEW, new, taken)):
             for position, (index, value) in enumerate(items):
                 if position not in paired:
-                    warn_unreadable(item, value, side, run, (path, index))
+                    pairing.warn_unreadable(item, value, side, run, (path, index))
     for position, (index, left) in enumerate(old):
         if position in partners:
             item.compare(left, new[partners[position]][1], run, (path, index))

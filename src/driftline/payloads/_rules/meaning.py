@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from driftline.payloads._rules import scalars
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
-from driftline.payloads._rules.scalars import (
-    EMPTY_STRING_AS_NULL,
-    FOLD,
-    TRIM,
-    Change,
-    End,
-    Token,
-    Verdict,
-    differ,
-    scalar_token,
-)
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
 
@@ -38,7 +28,7 @@ class Meaning:
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
         given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
         found = [make(value) for make, value in given if value is not None]
-        self.steps = [EMPTY_STRING_AS_NULL] * empty_as_null + [step for step in found if step is not None]
+        self.steps = [scalars.EMPTY_STRING_AS_NULL] * empty_as_null + [step for step in found if step is not None]
         self._changes = (
             [step.old for step in self.steps if step.old is not None],
             [step.new for step in self.steps if step.new is not None],
@@ -46,8 +36,8 @@ class Meaning:
         self.ends = _ends(rules)
         # A pattern has a flag for upper and lower case, and points in time have no case.
         folds = rules.case_insensitive and self.ends["string"] is self.ends["null"]
-        self.texts: list[Change] = [TRIM] * rules.trim + [FOLD] * folds
-        self._alters = any(step is not EMPTY_STRING_AS_NULL for step in self.steps)
+        self.texts: list[scalars.Change] = [scalars.TRIM] * rules.trim + [scalars.FOLD] * folds
+        self._alters = any(step is not scalars.EMPTY_STRING_AS_NULL for step in self.steps)
         self.has_steps = bool(self.steps)
         self.changes_type = any(step.changes_type for step in self.steps)
         self.sides = (self.ends, {name: end.for_new or end for name, end in self.ends.items()})
@@ -75,16 +65,16 @@ class Meaning:
         """What the end gets: prepared, and trimmed where it is a text; raises `CastError`."""
         return self.trimmed(self.prepared(value, side))
 
-    def verdict(self, left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+    def verdict(self, left: Value, right: Value, old: Value, new: Value) -> scalars.Verdict | None:
         """What is reported about two prepared scalars of one JSON type."""
         if self.texts:
             left, right = self.trimmed(left), self.trimmed(right)
         return self.ends[kind_of(left)].verdict(left, right, old, new)
 
     @property
-    def quick_text(self) -> Change | None:
+    def quick_text(self) -> scalars.Change | None:
         """What makes texts, but for the empty one, comparable by equality, where nothing else is done to them."""
-        if self._alters or not self.texts or self.ends["string"].token is not scalar_token:
+        if self._alters or not self.texts or self.ends["string"].token is not scalars.scalar_token:
             return None
         return self.texts[0] if len(self.texts) == 1 else self.trimmed
 
@@ -108,25 +98,25 @@ class Meaning:
     @property
     def keeps_texts(self) -> bool:
         """Whether texts, but for the empty one, match only where they are equal."""
-        is_untouched = not self.texts and all(step is EMPTY_STRING_AS_NULL for step in self.steps)
-        return is_untouched and self.ends["string"].token is scalar_token
+        is_untouched = not self.texts and all(step is scalars.EMPTY_STRING_AS_NULL for step in self.steps)
+        return is_untouched and self.ends["string"].token is scalars.scalar_token
 
     @property
     def keeps_equal(self) -> bool:
         """Whether identical values match without an entry, so that no rule needs to be evaluated."""
         return all(step.keeps_equal for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
 
-    def tokens(self, side: int, *, coarse: bool) -> Change:
+    def tokens(self, side: int, *, coarse: bool) -> scalars.Change:
         """The function that gives the token of a raw scalar."""
         if self.is_plain:
-            return scalar_token
+            return scalars.scalar_token
         ends = self.sides[side]
 
-        def token(value: Value) -> Token:
+        def token(value: Value) -> scalars.Token:
             value = self.trimmed(self.prepared_or_raw(value, side))
             end = ends.get(kind_of(value))
             if end is None:
-                return scalar_token(value)
+                return scalars.scalar_token(value)
             return end.coarse(value) if coarse and end.coarse is not None else end.token(value)
 
         return token
@@ -181,7 +171,7 @@ class Meaning:
         return self.verdict(before, after, left, right) is None
 
 
-def _ends(rules: FieldRules) -> dict[str, End]:
+def _ends(rules: FieldRules) -> dict[str, scalars.End]:
     rule = next((given for name in _EQUALITY_RULES if (given := rules.texts.get(name)) is not None), None)
     same = _equality(rule)
     number = _equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
@@ -193,20 +183,20 @@ def _ends(rules: FieldRules) -> dict[str, End]:
     return ends
 
 
-def _equality(rule: str | None, time_rule: str | None = None) -> End:
+def _equality(rule: str | None, time_rule: str | None = None) -> scalars.End:
     """Equal scalars; of numbers 1 equals 1.0, integers of any size and decimals of any length are exact.
 
     Numbers under a rule for dates are most likely counts since 1970, which that rule does not read.
     """
     hint = None if time_rule is None else "Numbers are no dates here (x-migration-datetime-format: epoch reads them)"
 
-    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> scalars.Verdict | None:
         if same_number(left, right):
             return None
-        found = differ(old, new, rule, hint)
+        found = scalars.differ(old, new, rule, hint)
         return found if time_rule is None else found._replace(warning_rule=time_rule)
 
-    return End(verdict, scalar_token)
+    return scalars.End(verdict, scalars.scalar_token)
 
 
 STRICT = Meaning(FieldRules())

@@ -12,16 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from driftline.errors import DriftlineError, PayloadError
-from driftline.payloads._schema.documents import (
-    FileReader,
-    SchemaText,
-    file_of_reference,
-    joined_pointer,
-    load_schema,
-    opened,
-    split_pointer,
-    unfolded_size,
-)
+from driftline.payloads._schema import documents
 from driftline.payloads._values.limits import current
 from driftline.payloads._values.paths import escape_pointer, unescape_pointer
 from driftline.payloads._values.patterns import PatternError, SafePattern
@@ -82,11 +73,11 @@ class Node:
 class SchemaDocument:
     """Resolves references inside one document (and the files beside it) and folds fragments into nodes."""
 
-    def __init__(self, source: SchemaText, files: FileReader | None = None) -> None:
+    def __init__(self, source: documents.SchemaText, files: documents.FileReader | None = None) -> None:
         self.source = source
         self.read_files: dict[str, bytes] = {}
         self.files = files  # beside the schema
-        self._sources: dict[str, SchemaText] = {"": source}
+        self._sources: dict[str, documents.SchemaText] = {"": source}
         self._nodes: dict[tuple[str, ...], Node] = {}
         self._first_pointers: dict[int, str] = {}
         self._parts = 0
@@ -103,7 +94,7 @@ class SchemaDocument:
 
     def position(self, pointer: str) -> dict[str, int]:
         """Line and column of the value at a pointer; empty where the schema is no text."""
-        name, inner = split_pointer(pointer)
+        name, inner = documents.split_pointer(pointer)
         return self._sources[name].position(inner) if name in self._sources else {}
 
     def resolve(self, reference: str, at: str) -> Fragment:
@@ -111,27 +102,27 @@ class SchemaDocument:
         if self.files is None and not reference.startswith("#"):
             raise self.error(f"external $ref {reference!r}: the fragment must be self-contained", at)
         try:
-            name, inner = file_of_reference(reference, split_pointer(at)[0])
+            name, inner = documents.file_of_reference(reference, documents.split_pointer(at)[0])
         except ValueError as error:
             raise self.error(f"external $ref {reference!r}: {error}", at) from None
         if name not in self._sources and self.files is not None:
             current().check()
             try:
                 content = self.files.read(name)
-                self._sources[name] = load_schema(content)
+                self._sources[name] = documents.load_schema(content)
             except (ValueError, DriftlineError) as error:
                 raise self.error(f"$ref {reference!r}: {error}", at) from None
             self.read_files[name] = content
         if inner and not inner.startswith("/"):
             return self._anchor(name, inner, at)
-        found = self.lookup(joined_pointer(name, inner))
+        found = self.lookup(documents.joined_pointer(name, inner))
         if found is None:
             raise self.error(f"dangling $ref {reference!r}", at)
         return found
 
     def lookup(self, pointer: str) -> Fragment | None:
         """The value at a pointer, or None."""
-        name, inner = split_pointer(pointer)
+        name, inner = documents.split_pointer(pointer)
         value = self._sources[name].content
         for token in inner.split("/")[1:]:
             key = unescape_pointer(token)
@@ -142,7 +133,7 @@ class SchemaDocument:
             else:
                 return None
         # `file.yaml` and `file.yaml#` are the same place.
-        return Fragment(value, joined_pointer(name, inner))
+        return Fragment(value, documents.joined_pointer(name, inner))
 
     def follow(self, fragment: Fragment) -> Fragment:
         """The object behind a chain of `$ref`s, for path items and responses."""
@@ -155,7 +146,7 @@ class SchemaDocument:
         return fragment
 
     def _anchor(self, file: str, name: str, at: str) -> Fragment:
-        for fragment in objects_of(Fragment(self._sources[file].content, joined_pointer(file, ""))):
+        for fragment in objects_of(Fragment(self._sources[file].content, documents.joined_pointer(file, ""))):
             if fragment.schema.get("$anchor") == name:
                 return fragment
         raise self.error(f"dangling $ref '#{name}'", at)
@@ -236,7 +227,7 @@ class SchemaDocument:
         for name, value in schema.items():
             if name.startswith(EXTENSION_PREFIX):
                 place = f"{pointer}/{escape_pointer(name)}"
-                if isinstance(value, dict | list) and unfolded_size(value) > MAX_EXTENSION_VALUES:
+                if isinstance(value, dict | list) and documents.unfolded_size(value) > MAX_EXTENSION_VALUES:
                     raise self.error(f"the extension holds more than {MAX_EXTENSION_VALUES:,} values", place)
                 node.extensions[name] = Extension(value, place)
 
@@ -327,8 +318,8 @@ class SchemaDocument:
 
 def open_document(schema: object) -> SchemaDocument:
     """The document of a schema: text, bytes, an object, a `Bundle`, or a `Path`, which alone has files beside it."""
-    content, files = opened(schema)
-    return SchemaDocument(load_schema(content), files)
+    content, files = documents.opened(schema)
+    return SchemaDocument(documents.load_schema(content), files)
 
 
 def parts_of(document: SchemaDocument, fragment: Fragment) -> Iterator[Fragment]:
