@@ -225,6 +225,13 @@ def offer_files() -> None:
     setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - click has no other way
 
 
+def choice(name: str, values: str, text: str) -> Callable[[Function], Function]:
+    """An option with one of some values, of which the first is the default."""
+    own_name = "form" if name == "--format" else name.strip("-").replace("-", "_")
+    kind = click.Choice(values.split())
+    return click.option(name, own_name, type=kind, default=kind.choices[0], show_default=True, help=text)
+
+
 def several(*parameters: Function) -> Callable[[Function], Function]:
     """Several parameters as one decorator, in their order on the help page."""
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from driftline.cli._group import COMMANDS, LazyGroup
+from driftline.cli._group import COMMANDS, LazyGroup, choice
 from driftline.cli._outcome import run_and_exit
 from driftline.core import block_pandas
 from driftline.version import __version__
@@ -17,20 +17,8 @@ from driftline.version import __version__
     cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="driftline")
-@click.option(
-    "--error-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How an error is written to stderr.",
-)
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colours; auto: on a terminal, unless NO_COLOR is set.",
-)
+@choice("--error-format", "text json", "How an error is written to stderr.")
+@choice("--color", "auto always never", "Colours; auto: on a terminal, unless NO_COLOR is set.")
 def driftline(error_format: str, color: str) -> None:
     """Find what changed between two versions of data, and ship the change."""
     # rich and click both heed these variables, and so do the processes that are started from here.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli._group import Command, Function, examples
+from driftline.cli._group import Command, Function, choice, examples
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
@@ -27,13 +27,6 @@ def changeset() -> None:
 
 
 _command = partial(changeset.command, cls=Command)
-
-
-def _choice(name: str, values: str, text: str) -> Callable[[Function], Function]:
-    """An option with one of some values, of which the first is the default."""
-    own_name = "form" if name == "--format" else name.strip("-").replace("-", "_")
-    kind = click.Choice(values.split())
-    return click.option(name, own_name, type=kind, default=kind.choices[0], show_default=True, help=text)
 
 
 def _switch_off(name: str, text: str) -> Callable[[Function], Function]:
@@ -55,7 +48,7 @@ _output_option = click.option(
 @_command()
 @click.argument("file")
 @_schema_options
-@_choice("--format", "text jsonl json", "How to print it.")
+@choice("--format", "text jsonl json", "How to print it.")
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
     from driftline.changesets import json_array_lines, json_lines, operations_of, reopenable, summary, text_lines
@@ -136,7 +129,7 @@ def concat(
 @_command()
 @click.argument("file")
 @click.argument("database")
-@_choice("--on-conflict", "abort omit replace", "Give up, leave out the change, or let it win.")
+@choice("--on-conflict", "abort omit replace", "Give up, leave out the change, or let it win.")
 @click.option("--table", "-t", "tables", multiple=True, metavar="NAME", help="Touch this table only; may be repeated.")
 @click.option("--invert", is_flag=True, help="Undo the changes instead.")
 @click.option(
@@ -154,7 +147,7 @@ def concat(
     "--timeout", type=float, default=5.0, show_default=True, metavar="SECONDS", help="How long to wait for a lock."
 )
 @click.option("--rebase-data", metavar="FILE", help="Write what `changeset rebase` needs to FILE.")
-@_choice("--format", "text json", "How to report what was done; text tells conflicts only.")
+@choice("--format", "text json", "How to report what was done; text tells conflicts only.")
 def apply(
     file: str, database: str, tables: tuple[str, ...], rebase_data: str | None, form: str, **options: Any
 ) -> None:
@@ -240,7 +233,7 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: 
 @_command(context_settings={"ignore_unknown_options": True})
 @click.argument("database")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@_choice("--format", "changeset patchset", "What to make.")
+@choice("--format", "changeset patchset", "What to make.")
 @click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE (whole or not at all).")
 def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
@@ -259,14 +252,14 @@ def record(database: str, command: tuple[str, ...], form: str, allow_incomplete:
 @_command(name="from-cdc")
 @click.argument("file")
 @_schema_options
-@_choice("--format", "patchset changeset deltas", "What to make; a changeset needs whole old rows.")
+@choice("--format", "patchset changeset deltas", "What to make; a changeset needs whole old rows.")
 @click.option("--source", type=click.Choice(["wal2json", "debezium", "maxwell"]), help="Where all messages are from.")
-@_choice(
+@choice(
     "--before",
     "key full",
     "What images before a change hold where a message does not tell: full where replica identity is full.",
 )
-@_choice("--on-truncate", "error skip", "Stop at a TRUNCATE, or pass over it with a note.")
+@choice("--on-truncate", "error skip", "Stop at a TRUNCATE, or pass over it with a note.")
 @click.option("--per-transaction", metavar="DIR", help="Write a numbered file for each transaction into DIR.")
 @click.option("--client-id", metavar="ID", help="Who makes the deltas (--format deltas).")
 @click.option("--start", type=int, metavar="HLC", help="The first timestamp of deltas.  [default: now]")
