@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import compress
 
+from driftline.codeindex._api import TABLES
 from driftline.codeindex._build.index_files import built_index
 from driftline.codeindex._build.languages import language_of
 from driftline.codeindex._diff.chunks import IndexEvent
@@ -53,27 +54,10 @@ _VERBS = {"added": "added", "removed": "removed", "modified": "changed", "rename
 # Source may hold escape sequences, which a terminal would obey.
 _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "�")
 
-# What a change means, the weightiest first, and how a verdict says that there is nothing weightier.
-EFFECTS = {
-    "API": "API",
-    "behaviour": "behaviour",
-    "moved": "only moved",
-    "docs": "only docs",
-    "layout": "only layout",
-    "tests": "only tests",
-    "upkeep": "only CI and lock files",
-}
-_WEIGHTS = {"API": 100, "behaviour": 10, "moved": 2, "docs": 1, "layout": 1, "tests": 1, "upkeep": 1}
-_GROUPS = (
-    ("tests", re.compile(
-        r"(^|/)(tests?|__tests__|specs?|testdata|fixtures)/|(^|/)(test_[^/]*|conftest\.py)$|_test\.\w+$|\.(test|spec)\.\w+$"
-    )),
-    ("upkeep", re.compile(
-        r"(^|/)\.(github|gitlab|circleci|ci)/|(^|/)(Jenkinsfile|\.pre-commit-config\.yaml|\.gitlab-ci\.yml)$"
-        r"|(^|/)([\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml|go\.sum)$"
-    )),
-    ("docs", re.compile(r"(^|/)docs?/|\.(md|markdown|rst|adoc)$|(^|/)(LICENSE|CHANGELOG|AUTHORS)[^/]*$")),
-)  # fmt: skip
+# What a change means and weighs, the weightiest first, and which files are no code: tables of `rules.toml`.
+EFFECTS: dict[str, str] = TABLES["review"]["effects"]
+_WEIGHTS: dict[str, int] = TABLES["review"]["weights"]
+_GROUPS = [(name, re.compile(pattern)) for name, pattern in TABLES["review"]["groups"].items()]
 _ORDER = ("code", "docs", "tests", "upkeep")
 
 
