@@ -65,6 +65,17 @@ def test_changesets_lead_to_the_new_rows_and_back_or_are_refused(seed):
         assert rows(copy) == rows(new)
         apply(found.changes, copy, as_recorded=True, foreign_keys=False, invert=True)
         assert rows(copy) == rows(old)
+        patched = Path(shutil.copy(old, folder / "patched.db"))
+        apply(diff(old, new, patchset=True).changes, patched, as_recorded=True, foreign_keys=False)
+        assert rows(patched) == rows(new)
+        # With triggers and cascades: the new rows, the rows that were altered, or a refusal.
+        effects = Path(shutil.copy(old, folder / "effects.db"))
+        try:
+            altered = apply(found.changes, effects).altered
+        except ChangesetError:
+            assert rows(effects) == rows(old)
+        else:
+            assert altered or rows(effects) == rows(new)
         out = io.BytesIO()
         write_sql(out, found.changes, old)
         # Where rows of NEW refer to nothing and those of OLD did, the check at the end of the script stops it.
