@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
 _API = "api.json"
-_MOST_LISTED = 200
+_MOST = 200
 _MOST_REVISIONS = 300
 _DEEPEST = 3
 pages = Pages("Code")
@@ -66,12 +66,11 @@ def _review(console: Console, request: Request) -> Response:
     if wanted and chosen is None:
         raise InputError(f"nothing changed in {wanted}", code="not_found")
     bodies = console.reviews.bodies(review, events, chosen) if chosen else []
-    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST_LISTED]
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST]
     definitions = sum((Counter(mode["chunks"]) for mode in review.summary["modesSummary"].values()), Counter())
     surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == wanted]
-    shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies}
-    counted = {"definitions": definitions, "surfaced": surfaced, "most": _MOST_LISTED}
-    return view_page(request, "review", review=review, **shown, **counted)
+    shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies, "most": _MOST}
+    return view_page(request, "review", review=review, definitions=definitions, surfaced=surfaced, **shown)
 
 
 @dataclass(frozen=True)

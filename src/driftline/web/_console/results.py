@@ -191,9 +191,8 @@ class Results:
         folder.mkdir(parents=True)
         events = folder / "events.jsonl"
         try:
-            stats, profile = run_apart(size, job, _write_diff, sides, wanted.options, events)
-            seconds = round(time.monotonic() - began, 3)
-            keep(folder, Result(job.id, wanted, time_now(), seconds, "local", stats, profile))
+            found = run_apart(size, job, _write_diff, sides, wanted.options, events)
+            keep(folder, Result(job.id, wanted, time_now(), round(time.monotonic() - began, 3), "local", *found))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

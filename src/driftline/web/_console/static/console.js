@@ -231,3 +231,5 @@ if (document.getElementById("compare")) {
   offerKeys();
 }
 waitForCounts();
+// On a narrow screen the list of sections is longer than the screen.
+document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
