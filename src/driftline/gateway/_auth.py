@@ -244,12 +244,7 @@ def verify(token: str, keys: KeySet, policy: TokenPolicy) -> JsonObject:
             continue
         except jwt.ExpiredSignatureError as error:
             raise _unauthenticated("the token has expired") from error
-        except (
-            jwt.PyJWTError,
-            ValueError,
-            TypeError,
-            ArithmeticError,
-        ) as error:  # the library lets some claims through
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError) as error:  # the library passes some on
             raise _unauthenticated(f"the token is not valid: {error}") from error
     raise _unauthenticated("the token's signature is not valid")
 

@@ -140,8 +140,9 @@ def ranked_stamps(columns: Sequence[pa.Array]) -> tuple[Ints, pa.Array]:
     marks = (known.mark.view(np.uint64) ^ np.uint64(_SIGN)).astype(">u8").tobytes().hex()
     digits = pa.array([marks[at : at + _HEX_DIGITS] for at in range(0, len(marks), _HEX_DIGITS)], pa.string())
     names = string_texts(clients.decode(known.client, known.hlc < 0))
-    hlcs = pc.cast(pa.array(known.hlc), pa.string())
-    texts = pc.binary_join_element_wise('["', hlcs, '",', names, ',"', digits, '"]', "")
+    texts = pc.binary_join_element_wise(
+        '["', pa.array(known.hlc).cast(pa.string()), '",', names, ',"', digits, '"]', ""
+    )
     return np.where(hlc < 0, NONE, ranks).reshape(len(columns), -1), texts
 
 
