@@ -184,15 +184,15 @@ def _captures(dice: random.Random, rounds: int) -> Tally:
 
 
 def _bodies(dice: random.Random, rounds: int) -> Tally:
-    from driftline.web._compare import ConfigCaps, answer_request
+    from driftline.web._compare import CompareLimits, answer_request
 
     tally = Tally("mutated HTTP bodies")
-    caps = ConfigCaps(1, 2, 100, 2)
+    limits = CompareLimits(payload_mb=1, timeout_seconds=2, max_depth=100, compile_seconds=2)
     body = json.dumps({"old_json": OLD, "new_json": OLD, "schema_fragment": SCHEMA, "root": "Order"}).encode()
     for number in range(rounds * 5):
         damaged = mutate(body, dice)
         started = time.monotonic()
-        attempt(tally, lambda data=damaged: answer_request(data, caps), DriftlineError, f"body {number}")
+        attempt(tally, lambda data=damaged: answer_request(data, limits), DriftlineError, f"body {number}")
         if time.monotonic() - started > PATIENCE:
             tally.hang(f"body {number}")
     return tally

@@ -25,7 +25,11 @@ def run(full: bool) -> list[Row]:
                 taken[name].append(_cpu(driftline_command("diff", *sides, *words)))
     least = min(taken["-o x.jsonl"])
     return [
-        Row(f"{rows:,} events, bound 1.1", f"driftline diff {name}", {"cpu_s": min(found), "of_jsonl": min(found) / least})
+        Row(
+            f"{rows:,} events, bound 1.1",
+            f"driftline diff {name}",
+            {"cpu_s": min(found), "of_jsonl": min(found) / least},
+        )
         for name, found in taken.items()
     ]
 

@@ -20,17 +20,8 @@ from typing import Any, TypeVar
 from driftline.deltas import MAX_DRIFT_MS, TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
+from driftline.gateway._lake import process
 from driftline.gateway._lake.flush import Configuration, FlushReport, load_configuration
-from driftline.gateway._lake.process import (
-    REFRESHED,
-    SNAPSHOT_WAIT_SECONDS,
-    SNAPSHOTS_AT_ONCE,
-    Compactor,
-    LakeDesk,
-    PipedProcess,
-    SnapshotProcesses,
-    snapshots_busy,
-)
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
 from driftline.gateway._log.log import UNSEEDED, Appended, Claims, DeltaLog, Entry, unavailable
 from driftline.gateway._settings import GatewaySettings, authenticator
@@ -86,15 +77,15 @@ class Gateway:
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
-        self.lake = PipedProcess("lake", LakeDesk, settings)
-        self._snapshots = SnapshotProcesses(settings)
+        self.lake = process.PipedProcess("lake", process.LakeDesk, settings)
+        self._snapshots = process.SnapshotProcesses(settings)
         self._fetching = asyncio.Lock()
-        self._snapshot_slots = asyncio.Semaphore(SNAPSHOTS_AT_ONCE)
+        self._snapshot_slots = asyncio.Semaphore(process.SNAPSHOTS_AT_ONCE)
         self._page_refused = -_REFUSALS_SECONDS
         chosen = settings.compaction
-        self._compactor: Compactor | None = None
+        self._compactor: process.Compactor | None = None
         if chosen is not None:
-            self._compactor = Compactor(settings.lake_location, chosen.open_engine, self._compacted)
+            self._compactor = process.Compactor(settings.lake_location, chosen.open_engine, self._compacted)
         self._has_refreshed = False
         self._check_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
@@ -186,9 +177,9 @@ class Gateway:
         )
         with naming_snapshot(self.settings.gateway), self._noting_snapshots():
             try:
-                await asyncio.wait_for(self._snapshot_slots.acquire(), SNAPSHOT_WAIT_SECONDS)
+                await asyncio.wait_for(self._snapshot_slots.acquire(), process.SNAPSHOT_WAIT_SECONDS)
             except TimeoutError as error:
-                raise snapshots_busy() from error
+                raise process.snapshots_busy() from error
             try:
                 page = await self.in_thread(self._snapshots.page, request)
             finally:
@@ -349,7 +340,7 @@ class Gateway:
 
     def refresh(self) -> None:
         """Refresh the copy of the lake's facts and import deltas from it; one server does it for all."""
-        last = int(self.log.document(REFRESHED) or 0)
+        last = int(self.log.document(process.REFRESHED) or 0)
         is_due = not self._has_refreshed or physical_ms() - last >= _REFRESH_MS
         if is_due and self._has_lake():
             self._refreshed()

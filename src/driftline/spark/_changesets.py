@@ -22,17 +22,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
 from driftline import core
-from driftline.changesets import Changeset, Patchset
-from driftline.changesets.kernels import (
-    EventCollector,
-    Format,
-    SectionPlan,
-    TypeInference,
-    cut_by_range,
-    describe_types,
-    encode_events,
-    joined_range,
-)
+from driftline.changesets import Changeset, Patchset, kernels
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
@@ -68,9 +58,9 @@ class EventDecoder:
     key: tuple[str, ...]
     reading: Reading | None = None
 
-    def collector(self) -> EventCollector:
+    def collector(self) -> kernels.EventCollector:
         """A collector that knows the columns, for splits without the schema event."""
-        made = EventCollector(self.table, types=self.types, primary_key=self.key or None)
+        made = kernels.EventCollector(self.table, types=self.types, primary_key=self.key or None)
         made.add({"type": "schema", "columns_b": list(self.columns)})
         return made
 
@@ -83,7 +73,7 @@ def write_changeset(
     out: BinaryIO,
     *,
     table: str,
-    format: Format = "changeset",  # noqa: A002 - the word of the command line
+    format: kernels.Format = "changeset",  # noqa: A002 - the word of the command line
     types: Mapping[str, str] | None = None,
 ) -> int:
     """Write the changes of a keyed diff as a changeset or patchset of a table; the number of changes.
@@ -97,13 +87,13 @@ def write_changeset(
     key = changes.events.schema["key"].dataType.fieldNames()  # type: ignore[attr-defined]
     declared = {field.name: _declared_type(field.dataType) for field in columns.fields} | dict(types or {})
     decoder = EventDecoder(table, declared, tuple(columns.fieldNames()), tuple(key))
-    typed = decoder.collector().table([TypeInference()] * len(columns.fields))
+    typed = decoder.collector().table([kernels.TypeInference()] * len(columns.fields))
     marker = (Patchset if format == "patchset" else Changeset).marker
     numbered = with_row_numbers(changes.events.where("type <> 'unchanged'"), "event_number", dense=True)
     [facts] = numbered.agg(f.count("*").alias("count"), f.max_by("type", "event_number").alias("last")).collect()
     if not facts["count"]:
         return 0
-    plan = SectionPlan.of(typed, marker, facts["count"], ends_with_update=facts["last"] == "changed")
+    plan = kernels.SectionPlan.of(typed, marker, facts["count"], ends_with_update=facts["last"] == "changed")
     ranges = min(plan.buckets, -(-facts["count"] // _EVENTS_PER_RANGE))
     ship_to_tasks(numbered.sparkSession)
     blocks = numbered.mapInArrow(partial(_encode_batches, decoder, plan, ranges), frame_schema(BLOCK_SCHEMA))
@@ -135,7 +125,7 @@ class SplitFacts:
     number: int
     events: int
     ends_with_update: bool
-    votes: list[TypeInference]
+    votes: list[kernels.TypeInference]
 
 
 def diff_to_changeset(
@@ -188,12 +178,12 @@ def events_to_changeset(
     votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
     typed = decoder.collector().table(votes)
     if notice is not None:
-        notice(describe_types(typed, types))
+        notice(kernels.describe_types(typed, types))
     count = sum(fact.events for fact in facts)
     if not count:
         return 0
     last = [fact.ends_with_update for fact in facts if fact.events][-1]
-    plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
+    plan = kernels.SectionPlan.of(typed, marker, count, ends_with_update=last)
     first_events = [0, *accumulate(fact.events for fact in facts)]
     ranges = min(plan.buckets, max(1, -(-sum(split.stop - split.start for split in splits) // range_bytes)))
     encode = partial(_encode_splits, decoder, plan, ranges, splits, first_events)
@@ -235,7 +225,7 @@ def _survey_task(decoder: EventDecoder, splits: Sequence[core.LineRange], batche
 
 def _encode_splits(
     decoder: EventDecoder,
-    plan: SectionPlan,
+    plan: kernels.SectionPlan,
     ranges: int,
     splits: Sequence[core.LineRange],
     first_events: Sequence[int],
@@ -248,8 +238,8 @@ def _encode_splits(
     )
 
 
-def _encode_batches(decoder: EventDecoder, plan: SectionPlan, ranges: int, batches: Batches) -> Batches:
-    def collected(batch: pa.RecordBatch) -> EventCollector:
+def _encode_batches(decoder: EventDecoder, plan: kernels.SectionPlan, ranges: int, batches: Batches) -> Batches:
+    def collected(batch: pa.RecordBatch) -> kernels.EventCollector:
         collector = decoder.collector()
         for event in events_of_batch(batch):
             collector.add(event)
@@ -264,26 +254,26 @@ def _encode_batches(decoder: EventDecoder, plan: SectionPlan, ranges: int, batch
 
 
 def _encoded(
-    plan: SectionPlan, ranges: int, collect: Callable[[], EventCollector], first_event: int
+    plan: kernels.SectionPlan, ranges: int, collect: Callable[[], kernels.EventCollector], first_event: int
 ) -> Iterator[ShuffleBlock]:
     """Records of some events by range of buckets, or the error that they raise."""
     try:
-        records = encode_events(plan, collect(), first_event)
+        records = kernels.encode_events(plan, collect(), first_event)
     except DriftlineError as error:
         yield ShuffleBlock(0, _FACT, "", 0, pickle.dumps(error))
         return
-    for target, part in cut_by_range(plan, records, ranges):
+    for target, part in kernels.cut_by_range(plan, records, ranges):
         for blob in _blobs(part):
             yield ShuffleBlock(target, _RECORDS, "", 0, blob)
 
 
-def _in_ranges(blocks: DataFrame, plan: SectionPlan, ranges: int, folder: core.Location | None) -> DataFrame:
+def _in_ranges(blocks: DataFrame, plan: kernels.SectionPlan, ranges: int, folder: core.Location | None) -> DataFrame:
     """Ranges of buckets in order: parts written into a folder, or blocks of bytes for the driver."""
     sort = partial(_sort_task, plan, folder)
     return blocks.transform(to_partitions, ranges, "target").mapInArrow(sort, frame_schema(BLOCK_SCHEMA))
 
 
-def _sort_task(plan: SectionPlan, folder: core.Location | None, batches: Batches) -> Batches:
+def _sort_task(plan: kernels.SectionPlan, folder: core.Location | None, batches: Batches) -> Batches:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):
@@ -293,7 +283,7 @@ def _sort_task(plan: SectionPlan, folder: core.Location | None, batches: Batches
                 ranges[block.target].append(pa.ipc.open_stream(block.blob).read_all())
         for number in sorted(ranges):
             try:
-                contents = joined_range(plan, ranges.pop(number))
+                contents = kernels.joined_range(plan, ranges.pop(number))
                 if folder is not None:
                     yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(write_part(folder, number, contents)))
             except DriftlineError as error:
@@ -305,7 +295,7 @@ def _sort_task(plan: SectionPlan, folder: core.Location | None, batches: Batches
     return pack(blocks())
 
 
-def _collected(decoder: EventDecoder, split: core.LineRange) -> EventCollector:
+def _collected(decoder: EventDecoder, split: core.LineRange) -> kernels.EventCollector:
     collector = decoder.collector()
     with core.open_to_read(split.path) as file:
         file.seek(split.start)

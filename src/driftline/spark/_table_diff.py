@@ -24,22 +24,9 @@ from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_error
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
 from driftline.sources import Counted, Source, Split, SplitSide, known_size, stored_copy
-from driftline.spark import _jobs as jobs
+from driftline.spark import _jobs as jobs, _table_tasks as table_tasks
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
-from driftline.spark._table_tasks import (
-    FACT,
-    PART,
-    BucketFact,
-    ChangesFact,
-    SidedSplit,
-    TaskPlan,
-    check_visible,
-    encode_task,
-    hash_task,
-    match_task,
-    pick_task,
-)
 from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
 from driftline.tables import Profile, Stats, TableDiffJob, diff_to_table, event_line, kernels
 
@@ -193,7 +180,7 @@ class SparkRun:
         bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
         return self._conclude(self._task_plan(plan, _sided(a, b), bounds), a, b)
 
-    def _plan_positions(self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
+    def _plan_positions(self, plan: kernels.DiffPlan, a: SplitSide, b: SplitSide) -> table_tasks.TaskPlan:
         """Rows are matched by their numbers, so the rows of all splits are counted first."""
         splits = _sided(a, b)
         counts = list(self._pool("count").map(_count_rows, splits))
@@ -204,12 +191,14 @@ class SparkRun:
         bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
         return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
 
-    def _task_plan(self, plan: kernels.DiffPlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
+    def _task_plan(
+        self, plan: kernels.DiffPlan, splits: tuple[table_tasks.SidedSplit, ...], bounds: pl.Series
+    ) -> table_tasks.TaskPlan:
         parts = self._parts_place()
         folder = str(self.scratch) if isinstance(self.scratch, Path) and parts is not None else None
-        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, folder, parts, self.sizes.task_bytes)
+        return table_tasks.TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, folder, parts, self.sizes.task_bytes)
 
-    def _conclude(self, tasks: TaskPlan, a: SplitSide, b: SplitSide) -> Done | None:
+    def _conclude(self, tasks: table_tasks.TaskPlan, a: SplitSide, b: SplitSide) -> Done | None:
         findings = self._run_tasks(tasks)
         findings.raise_error()
         side_a, side_b = findings.side("A", a), findings.side("B", b)
@@ -224,7 +213,7 @@ class SparkRun:
         stats = kernels.total_stats((bucket.stats for bucket in findings.buckets), tasks.table, side_a, side_b)
         return Done(tasks.table, findings, stats)
 
-    def _run_tasks(self, tasks: TaskPlan) -> Findings:
+    def _run_tasks(self, tasks: table_tasks.TaskPlan) -> Findings:
         frame, count = _task_graph(self.spark, tasks)
         spool = self.workspace.new_file("events")
 
@@ -246,29 +235,33 @@ class SparkRun:
         return TaskPool(self.spark, self.job.tracker, phase)
 
 
-def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
+def _task_graph(spark: SparkSession, tasks: table_tasks.TaskPlan) -> tuple[DataFrame, int]:
     """The complete diff as one DataFrame, and its number of tasks."""
     groups, buckets, ranges = max(1, len(tasks.groups)), tasks.table.buckets, len(tasks.bounds) + 1
     schema = frame_schema(BLOCK_SCHEMA)
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
-        .mapInArrow(partial(hash_task, tasks), schema)
+        .mapInArrow(partial(table_tasks.hash_task, tasks), schema)
         .transform(to_partitions, buckets, "target")
-        .mapInArrow(partial(match_task, tasks), schema)
+        .mapInArrow(partial(table_tasks.match_task, tasks), schema)
         .transform(to_partitions, groups, "target")
-        .mapInArrow(partial(pick_task, tasks), schema)
+        .mapInArrow(partial(table_tasks.pick_task, tasks), schema)
         .transform(to_partitions, ranges, "target")
-        .mapInArrow(partial(encode_task, tasks), schema)
+        .mapInArrow(partial(table_tasks.encode_task, tasks), schema)
     )
     return frame, 2 * groups + buckets + ranges
 
 
-def _sided(a: SplitSide, b: SplitSide) -> tuple[SidedSplit, ...]:
+def _sided(a: SplitSide, b: SplitSide) -> tuple[table_tasks.SidedSplit, ...]:
     sides: tuple[tuple[kernels.Side, SplitSide], ...] = (("A", a), ("B", b))
-    return tuple(SidedSplit(name, number, split) for name, side in sides for number, split in enumerate(side.splits))
+    return tuple(
+        table_tasks.SidedSplit(name, number, split) for name, side in sides for number, split in enumerate(side.splits)
+    )
 
 
-def _numbered(splits: Sequence[SidedSplit], counts: Sequence[Counted], side: SplitSide) -> Iterator[SidedSplit]:
+def _numbered(
+    splits: Sequence[table_tasks.SidedSplit], counts: Sequence[Counted], side: SplitSide
+) -> Iterator[table_tasks.SidedSplit]:
     """The splits of a side with the numbers of their first records and of the rows before them."""
     records = accumulate((one.records for one in counts), initial=side.first_record)
     rows = accumulate((one.rows for one in counts), initial=0)
@@ -280,8 +273,8 @@ def _is_sound(split: Split) -> bool:
     return split.read().sound
 
 
-def _count_rows(one: SidedSplit) -> Counted:
-    check_visible(one.split.files)
+def _count_rows(one: table_tasks.SidedSplit) -> Counted:
+    table_tasks.check_visible(one.split.files)
     return one.split.count()
 
 
@@ -301,7 +294,7 @@ def _make_side_sound(source: Source, side: kernels.Side, place: Location | None)
 
 
 def _lay_out_in_task(source: Source, side: kernels.Side, split_bytes: int, place: Location) -> SplitSide:
-    check_visible(source.files)
+    table_tasks.check_visible(source.files)
     with Workspace() if isinstance(place, ObjectPath) else nullcontext(Workspace(str(place))) as workspace:
         laid_out = source.lay_out(side, split_bytes, workspace)
         assert laid_out is not None, "typed sources have a plain header"
@@ -370,7 +363,7 @@ class Findings:
     """Facts by split and bucket, and the parts of the output."""
 
     hashed: dict[tuple[str, int], kernels.HashedSplit] = field(default_factory=dict)
-    buckets: list[BucketFact] = field(default_factory=list)
+    buckets: list[table_tasks.BucketFact] = field(default_factory=list)
     changes: list[tuple[int, ...]] = field(default_factory=list)
     kinds: dict[int, list[Profile]] = field(default_factory=dict)  # by range of the output
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
@@ -404,7 +397,7 @@ class Findings:
             self.errors.append((side, number, fact))
         elif isinstance(fact, kernels.HashedSplit):
             self.hashed[side, number] = fact
-        elif isinstance(fact, ChangesFact):
+        elif isinstance(fact, table_tasks.ChangesFact):
             self.changes += fact.counts
             self.kinds[number] = fact.profiles
         else:
@@ -417,9 +410,9 @@ def gather(rows: Iterable[Any], spool: Path) -> Findings:
     with ExitStack() as stack:
         stream: BinaryIO | None = None
         for row in rows:
-            if row["kind"] == FACT:
+            if row["kind"] == table_tasks.FACT:
                 findings.note(pickle.loads(row["blob"]), row["side"], row["number"])  # noqa: S301 - made by our own tasks
-            elif row["kind"] == PART:
+            elif row["kind"] == table_tasks.PART:
                 findings.parts.append(pickle.loads(row["blob"]))  # noqa: S301
             else:
                 with io_errors(spool):

@@ -19,18 +19,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self, Suppo
 
 import apsw
 
+from driftline.changesets._format import streams
 from driftline.changesets._format.database import tables_from_database
 from driftline.changesets._format.read import Header, Window, records_in
 from driftline.changesets._format.session import EventLog, image_columns
-from driftline.changesets._format.streams import (
-    Summary,
-    concat_to,
-    content_of,
-    invert_to,
-    iterate,
-    summary,
-    why_not_together,
-)
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     PATCHSET_MARKER,
@@ -145,7 +137,9 @@ class ChangeFile:
         try:
             group.add(added)
         except apsw.Error as error:
-            raise why_not_together([partial(io.BytesIO, part) for part in (group.output(), added)], error) from error
+            raise streams.why_not_together(
+                [partial(io.BytesIO, part) for part in (group.output(), added)], error
+            ) from error
         self._known.append(operation.table)
         return self
 
@@ -197,7 +191,7 @@ class ChangeFile:
         return sum(write_all(out, piece) for piece in self.pieces())
 
     def __iter__(self) -> Iterator[Operation]:
-        return iterate(bytes(self), self._named_tables())
+        return streams.iterate(bytes(self), self._named_tables())
 
     def __call__(self) -> Iterator[Operation]:
         """The operations: `changes()` of a `DatabaseDiff`, whose `changes` is this file."""
@@ -235,8 +229,8 @@ class ChangeFile:
             counts.setdefault(section.table.name, Counter()).update(section.statistics())
         return {name: dict(counted) for name, counted in counts.items()}
 
-    def _summary(self) -> Summary:
-        return summary(io.BytesIO(bytes(self)), self._named_tables())
+    def _summary(self) -> streams.Summary:
+        return streams.summary(io.BytesIO(bytes(self)), self._named_tables())
 
     def _named_tables(self) -> list[Table]:
         """The tables whose columns have names, each once; the newest description wins."""
@@ -247,7 +241,7 @@ class ChangeFile:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
         from driftline.changesets._format.show import to_sql
 
-        operations = iterate(bytes(self), tables) if tables else self
+        operations = streams.iterate(bytes(self), tables) if tables else self
         return "".join(f"{statement}\n" for statement in to_sql(operations))
 
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
@@ -352,10 +346,10 @@ def parse(data: Changes, tables: Iterable[Table] = ()) -> Changeset | Patchset:
     >>> parse(bytes.fromhex("5402010075736572730012000100000000000000010306416c69636961")).statistics()
     {'users': {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}}
     """
-    content = content_of(data)
+    content = streams.content_of(data)
     known = data._named_tables() if isinstance(data, ChangeFile) else []
     known += tables
-    marker = summary(io.BytesIO(content), known).marker
+    marker = streams.summary(io.BytesIO(content), known).marker
     return (Patchset if marker == PATCHSET_MARKER else Changeset)._made(content, known)
 
 
@@ -372,20 +366,20 @@ def concat(*data: Changes, schema: Database | None = None) -> Changeset | Patchs
 
 def _joined(files: Iterable[Changes], schema: Database | None = None) -> bytes:
     out = io.BytesIO()
-    concat_to(out, files, schema=schema)
+    streams.concat_to(out, files, schema=schema)
     return out.getvalue()
 
 
 def invert(data: Changes) -> Changeset:
     """The changeset that undoes this one; a patchset is refused."""
     out = io.BytesIO()
-    invert_to(out, data)
+    streams.invert_to(out, data)
     return Changeset._made(out.getvalue(), data._named_tables() if isinstance(data, ChangeFile) else [])
 
 
 def rebase(data: Changes, *rebase_data: bytes | SupportsBytes) -> Changeset | Patchset:
     """Local changes moved behind remote ones: `rebase_data` is what applying the remote changes gave."""
-    content = content_of(data)
+    content = streams.content_of(data)
     tables = data.tables if isinstance(data, ChangeFile) else []
     if isinstance(parse(content), Patchset):
         raise refused("rebase_failed", "a patchset cannot be rebased: it does not hold the old values")

@@ -48,18 +48,7 @@ from driftline.changesets._format.show import (
 )
 from driftline.changesets._format.streams import iterate
 from driftline.changesets._format.table import Field, folded, quoted
-from driftline.changesets._make.databases import (
-    STALE,
-    DiffFindings,
-    DiffSettings,
-    Sides,
-    changed_settings,
-    incomplete,
-    is_current,
-    opened_sides,
-    shadows_differ,
-    unreadable,
-)
+from driftline.changesets._make import databases
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, stored_rows
 from driftline.core import StrPath, write_all
 
@@ -304,9 +293,9 @@ BEGIN IMMEDIATE;
 """
 
 
-def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> DiffFindings:
+def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.DiffSettings) -> databases.DiffFindings:
     """Write the script to an open file; nothing is written where the databases are equal or the script incomplete."""
-    found = DiffFindings()
+    found = databases.DiffFindings()
     with ExitStack() as stack:
         rows = stack.enter_context(tempfile.TemporaryFile())
         target = stack.enter_context(connect(new))
@@ -318,7 +307,7 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings
         wants = settings.selection({*new_schema.tables, *old_schema.tables})
         plan = plan_schema(old_schema, new_schema, lambda item: wants(item.table))
         migrated = _migrated(stack, source, plan, old)
-        sides = stack.enter_context(opened_sides(migrated, new))
+        sides = stack.enter_context(databases.opened_sides(migrated, new))
         touched = set(plan.touched)
         with explained(str(new)):
             script = _Rows(sides, found, rows, wants)
@@ -334,7 +323,7 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings
             rest = list(_pragmas(source, target)) + list(_sequences(sides)) if settings.tables is None else []
             rest = [*script.rebuilds, *rest]
         if found.problems and not settings.allow_incomplete:
-            raise incomplete(found)
+            raise databases.incomplete(found)
         schema = [*dropped, *plan.drop_views, *plan.before]
         after = [*plan.after, *made]
         if not (schema or after or rest or found.records):
@@ -376,7 +365,7 @@ def write_sql(out: IO[bytes], data: Changes, database: Database) -> None:
             write_line(out, trigger.drop)
         rows.seek(0)
         copyfileobj(rows, out)
-        found = DiffFindings()
+        found = databases.DiffFindings()
         for line in (*(trigger.statement for trigger in triggers), *_checks(connection, found, "<="), "COMMIT;"):
             write_line(out, line)
 
@@ -410,7 +399,7 @@ def _pragmas(source: apsw.Connection, target: apsw.Connection) -> Iterator[str]:
             yield f"PRAGMA {name} = {after};"
 
 
-def _sequences(sides: Sides) -> Iterator[str]:
+def _sequences(sides: databases.Sides) -> Iterator[str]:
     """The counters of AUTOINCREMENT, which follow the rows that were inserted and not those of NEW."""
     name = "sqlite_sequence"
     if name not in sides.new:
@@ -426,7 +415,7 @@ def _sequences(sides: Sides) -> Iterator[str]:
         yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({sql_literal(table)}, {sql_literal(sequence)});"  # noqa: S608
 
 
-def _checks(target: apsw.Connection, found: DiffFindings, sign: str = "=") -> Iterator[str]:
+def _checks(target: apsw.Connection, found: databases.DiffFindings, sign: str = "=") -> Iterator[str]:
     """Statements that roll everything back where more foreign keys are broken than in NEW itself."""
     try:
         broken = len(target.execute("PRAGMA foreign_key_check").fetchall())
@@ -443,7 +432,9 @@ def _checks(target: apsw.Connection, found: DiffFindings, sign: str = "=") -> It
 class _Rows:
     """Writes the statements that make the rows of the migrated database into those of NEW."""
 
-    def __init__(self, sides: Sides, found: DiffFindings, out: IO[bytes], wants: Callable[[str], bool]) -> None:
+    def __init__(
+        self, sides: databases.Sides, found: databases.DiffFindings, out: IO[bytes], wants: Callable[[str], bool]
+    ) -> None:
         self._sides = sides
         self._connection = sides.connection
         self._found = found
@@ -503,18 +494,18 @@ class _Rows:
     def _index(self, table: StoredTable) -> None:
         """What a virtual table has beside its rows; an index of another table's rows is built again from them."""
         name = quoted(table.name)
-        for key, value in changed_settings(self._sides, table).items():
+        for key, value in databases.changed_settings(self._sides, table).items():
             if value is None:
                 self._found.problem("virtual_table", table, f"its setting {key} is gone, which no statement does")
             values = f"{sql_literal(key)}, {sql_literal(value)}"
             self.rebuilds.append(f"INSERT INTO {name} ({name}, rank) VALUES ({values});")  # noqa: S608
-        if table.has_rows or not shadows_differ(self._sides, table):
+        if table.has_rows or not databases.shadows_differ(self._sides, table):
             return
         if not table.content:
-            self._found.problem("virtual_table", table, unreadable(table))
-        elif not is_current(self._sides, table):
+            self._found.problem("virtual_table", table, databases.unreadable(table))
+        elif not databases.is_current(self._sides, table):
             self._found.problem(
-                "virtual_table", table, STALE.format(table.content, "NEW", rebuild_statement(table.name))
+                "virtual_table", table, databases.STALE.format(table.content, "NEW", rebuild_statement(table.name))
             )
         else:
             self.rebuilds.append(rebuild_statement(table.name))

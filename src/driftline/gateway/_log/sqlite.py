@@ -20,19 +20,7 @@ import apsw
 
 from driftline.deltas import RowKey
 from driftline.errors import InputError
-from driftline.gateway._log.log import (
-    DeltaLog,
-    Entry,
-    Head,
-    Id,
-    Identity,
-    Record,
-    Session,
-    StoredRow,
-    StoredVersion,
-    script,
-    unavailable,
-)
+from driftline.gateway._log import log
 
 FORMAT_VERSION = 2
 
@@ -44,7 +32,7 @@ _NAMES = {"rules": "rules_number"}  # counters whose name in the file is another
 _WORDS = {"t": "", "own": "", "gw": "", "gateway": "", "table": "name", "fold": "body"}
 
 
-class SqliteLog(DeltaLog):
+class SqliteLog(log.DeltaLog):
     """A `DeltaLog` in a file, with the gateway's clock and small documents beside it."""
 
     _poll_seconds = 0.1
@@ -131,7 +119,7 @@ class SqliteLog(DeltaLog):
         return connection
 
 
-class _SqliteSession(Session):
+class _SqliteSession(log.Session):
     """A connection to the file."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -143,29 +131,29 @@ class _SqliteSession(Session):
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         self.db.executemany(_sql(statement), rows)
 
-    def head(self) -> Head:
+    def head(self) -> log.Head:
         counters = dict(self.db.execute("SELECT name, value FROM counters"))
-        return Head(**{name: counters[_NAMES.get(name, name)] for name in Head.__slots__})
+        return log.Head(**{name: counters[_NAMES.get(name, name)] for name in log.Head.__slots__})
 
     def set(self, **numbers: int) -> None:
         values = [(value, _NAMES.get(name, name)) for name, value in numbers.items()]
         self.db.executemany("UPDATE counters SET value = ? WHERE name = ?", values)
 
-    def identity(self) -> Identity:
+    def identity(self) -> log.Identity:
         named = dict(self.db.execute("SELECT name, CAST(body AS TEXT) FROM documents WHERE name IN ('log_id', 'was')"))
-        return Identity(named["log_id"], tuple(json.loads(named["was"])))
+        return log.Identity(named["log_id"], tuple(json.loads(named["was"])))
 
-    def set_identity(self, identity: Identity) -> None:
+    def set_identity(self, identity: log.Identity) -> None:
         bodies = [(identity.log_id.encode(), "log_id"), (json.dumps(identity.was).encode(), "was")]
         self.db.executemany("UPDATE documents SET body = ? WHERE name = ?", bodies)
 
-    def known_ops(self, entries: Sequence[Entry]) -> dict[Id, int]:
+    def known_ops(self, entries: Sequence[log.Entry]) -> dict[log.Id, int]:
         """The operations of known ids, which the index has behind their hlc."""
         query = "SELECT op FROM log WHERE hlc = ? AND delta_id = ?"
         found = ((entry.id, self.db.execute(query, entry.id, prepare_flags=0).get) for entry in entries)
         return {entry_id: op for entry_id, op in found if op is not None}
 
-    def insert(self, first: int, taken: Sequence[tuple[int, Entry]], is_foreign: bool) -> None:
+    def insert(self, first: int, taken: Sequence[tuple[int, log.Entry]], is_foreign: bool) -> None:
         """Add records, and the greatest hlc of their spans."""
         highest: dict[int, int] = {}
         for seq, (_, entry) in enumerate(taken, first):
@@ -189,16 +177,16 @@ class _SqliteSession(Session):
         self.db.execute("DELETE FROM spans WHERE (span + 1) << ? <= ?", (_SPAN_BITS, upto))
         return removed
 
-    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, log.StoredRow]:
         query = "SELECT body FROM rows WHERE name = ? AND row_id = ?"
         found = ((key, self.db.execute(query, key).get) for key in keys)
-        return {key: StoredRow(bytes(body)) for key, body in found if body is not None}
+        return {key: log.StoredRow(bytes(body)) for key, body in found if body is not None}
 
-    def records(self, after: int, upto: int, limit: int, since_hlc: int = -1) -> list[Record]:
+    def records(self, after: int, upto: int, limit: int, since_hlc: int = -1) -> list[log.Record]:
         """The records in a range; spans without an hlc above `since_hlc` are skipped."""
         if since_hlc < 0:
             return super().records(after, upto, limit)
-        found: list[Record] = []
+        found: list[log.Record] = []
         query = "SELECT span FROM spans WHERE span >= ? AND max_hlc > ? ORDER BY span"
         spans = self.db.execute(query, ((after + 1) >> _SPAN_BITS, since_hlc))
         for (span,) in spans:
@@ -225,14 +213,14 @@ def _migrate(session: _SqliteSession, name: str) -> None:
             "open it with the driftline that wrote it, or a newer one"
         )
     if version == 0:
-        db.execute(script("sqlite.sql"))
+        db.execute(log.script("sqlite.sql"))
         db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
         db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
     if version == 1:
         # The lake knows a log of that format by its gateway's name alone.
         db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
     if version < FORMAT_VERSION:
-        db.execute(script("sqlite-2.sql"))
+        db.execute(log.script("sqlite-2.sql"))
         _separate_versions(session)
         db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
@@ -241,9 +229,9 @@ def _separate_versions(session: _SqliteSession) -> None:
     """Move the versions of rows, which format 1 stored inside the row, to their own table."""
     for name, row_id, body in list(session.db.execute("SELECT name, row_id, body FROM rows")):
         plain = json.loads(body)
-        history = [StoredVersion(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
+        history = [log.StoredVersion(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
         shown = (history[-1].live, history[-1].watched) if history else None
-        row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
+        row = log.StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
         session.put_rows({(name, row_id): row})
 
 
@@ -253,8 +241,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise unavailable("the disk of the log is full", "disk_full") from error
+        raise log.unavailable("the disk of the log is full", "disk_full") from error
     except apsw.NotADBError as error:
         raise InputError(f"{path.name} is not a log of this gateway: {error}", code="corrupt_log") from error
     except apsw.Error as error:
-        raise unavailable(f"the log cannot be used just now ({error})", type(error).__name__) from error
+        raise log.unavailable(f"the log cannot be used just now ({error})", type(error).__name__) from error

@@ -25,6 +25,7 @@ from driftline.deltas import ColumnSchema, make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, new_files, plan_fold, usable_snapshot
+from driftline.lake._store import schemas, tables
 from driftline.lake._store.envelopes import envelope_paths, envelope_transaction, maker_of, origin_of
 from driftline.lake._store.flush import count_set_aside, count_waiting, flush_envelopes, log_transaction
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
@@ -39,36 +40,6 @@ from driftline.lake._store.rows import (
     escape_name,
     state_file_schema,
     unescape_name,
-)
-from driftline.lake._store.schemas import (
-    ARCHIVED_BEFORE,
-    FOLDED_DELTAS,
-    FOLDED_GENERATION,
-    GENERATION,
-    GREATEST_HLC,
-    HORIZON_PROPERTY,
-    LOAD,
-    PINNED_DELETES,
-    REFUSE_PROPERTY,
-    column_type,
-    every_column,
-    horizon_of,
-    last_versions,
-    newest_snapshot,
-    pins_of,
-    refused_before,
-    schema_of,
-)
-from driftline.lake._store.tables import (
-    MAX_TRIES,
-    Commit,
-    StoredTable,
-    create,
-    load,
-    loaded,
-    retried,
-    transaction_version,
-    version_of_commit,
 )
 
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
@@ -156,7 +127,7 @@ def compact(
     """Fold new deltas into a new snapshot; after the commit of another compaction the fold is planned anew."""
     flush_envelopes(lake, table)
     sizes = {"rows_per_range": rows_per_range, "target_file_bytes": target_file_bytes}
-    for _ in range(MAX_TRIES):
+    for _ in range(tables.MAX_TRIES):
         plan = plan_fold(lake, table, full=full, envelopes=False, **sizes)
         at_stage("planned")
         if not full and not plan.deltas and (not _columns_changed(plan) if plan.snapshot else plan.base_pins is None):
@@ -205,35 +176,39 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     details = {"operation": "compact", "token": token}
 
     def attempt() -> bool:
-        latest = load(plan.lake, plan.table, "deletes")
+        latest = tables.load(plan.lake, plan.table, "deletes")
         if latest is None:
-            first = Commit(adds=list(wanted.values()), metadata=details)
-            return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
+            first = tables.Commit(adds=list(wanted.values()), metadata=details)
+            return tables.create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
         present = {file.path for file in latest.files()}
         adds = [file for path, file in wanted.items() if path not in present]
-        return latest.append(Commit(adds, sorted(present - set(wanted)), metadata=details))
+        return latest.append(tables.Commit(adds, sorted(present - set(wanted)), metadata=details))
 
-    retried(attempt, f"compacting {plan.table}")
-    return version_of_commit(plan.lake, plan.table, "deletes", token)
+    tables.retried(attempt, f"compacting {plan.table}")
+    return tables.version_of_commit(plan.lake, plan.table, "deletes", token)
 
 
 def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
     """Commit the snapshot; None when another one was committed and the fold must be planned anew."""
     token = attempt_token()
-    pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}
-    marks = {**pins, FOLDED_GENERATION: plan.generation}
+    pins = {
+        schemas.FOLDED_DELTAS: plan.deltas_version,
+        schemas.PINNED_DELETES: deletes_version,
+        schemas.GREATEST_HLC: plan.max_hlc,
+    }
+    marks = {**pins, schemas.FOLDED_GENERATION: plan.generation}
     details = {"operation": "compact", "token": token, "deltas": plan.delta_count, "pins": pins}
     overwrite = plan.snapshot is None or _columns_changed(plan)
     removes = () if overwrite else sorted(changes.replaced_base)
-    commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
-    latest, schema = load(plan.lake, plan.table, "base"), base_file_schema(plan.columns)
+    commit = tables.Commit(changes.base, removes, marks, details, overwrite=overwrite)
+    latest, schema = tables.load(plan.lake, plan.table, "base"), base_file_schema(plan.columns)
     if latest is None:
-        done = create(plan.lake, plan.table, "base", schema, commit)
+        done = tables.create(plan.lake, plan.table, "base", schema, commit)
     else:
-        done = pins_of(latest) == plan.base_pins and latest.append(commit, schema if overwrite else None)
+        done = schemas.pins_of(latest) == plan.base_pins and latest.append(commit, schema if overwrite else None)
     if not done:
         return None
-    version = version_of_commit(plan.lake, plan.table, "base", token)
+    version = tables.version_of_commit(plan.lake, plan.table, "base", token)
     written = len(changes.base) + len(changes.deletes)
     replaced = len(changes.replaced_base) + len(changes.replaced_deletes)
     counts = (plan.delta_count, written, replaced)
@@ -246,26 +221,26 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
 
     def attempt() -> bool:
         nonlocal gone
-        deltas_table = load(lake, table, "deltas")
+        deltas_table = tables.load(lake, table, "deltas")
         files = [] if deltas_table is None else deltas_table.files()
         if not _groups(files, small_bytes, min_files):
             return True  # also without those that are not folded
-        snapshot = newest_snapshot(lake, table)
-        pinned = None if snapshot is None else load(lake, table, "deltas", snapshot.deltas_version)
+        snapshot = schemas.newest_snapshot(lake, table)
+        pinned = None if snapshot is None else tables.load(lake, table, "deltas", snapshot.deltas_version)
         folded = set() if pinned is None else {file.path for file in pinned.files()}
         groups = _groups([file for file in files if file.path in folded], small_bytes, min_files)
         if deltas_table is None or not groups:
             return True
-        schema = delta_file_schema(every_column(deltas_table))
+        schema = delta_file_schema(schemas.every_column(deltas_table))
         merged = [_merge(lake, table, group, schema) for group in groups]
         removes = [file.path for group in groups for file in group]
         details = {"operation": "merge files"}
-        if not deltas_table.append(Commit(merged, removes, {}, details, data_change=False)):
+        if not deltas_table.append(tables.Commit(merged, removes, {}, details, data_change=False)):
             return False
         gone = len(removes)
         return True
 
-    retried(attempt, f"merging small files of {table}")
+    tables.retried(attempt, f"merging small files of {table}")
     return gone
 
 
@@ -310,9 +285,9 @@ def follow_base(lake: Lake, table: str) -> None:
     """Bring `state` to the newest `base`; files that are there already stay."""
 
     def attempt() -> bool:
-        base = load(lake, table, "base")
-        state = load(lake, table, "state")
-        if base is None or (transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
+        base = tables.load(lake, table, "base")
+        state = tables.load(lake, table, "state")
+        if base is None or (tables.transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
             return True
         columns = _columns_of(base)
         schema = state_file_schema(columns)
@@ -321,14 +296,14 @@ def follow_base(lake: Lake, table: str) -> None:
         details = {"operation": "state", "base": base.version()}
         if state is None:
             files = [_state_file(lake, table, file, columns) for file in wanted.values()]
-            return create(lake, table, "state", schema, Commit(files, (), pins, details))
+            return tables.create(lake, table, "state", schema, tables.Commit(files, (), pins, details))
         overwrite = _columns_of(state, str) != columns
         present = set() if overwrite else {file.path for file in state.files()}
         adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
-        commit = Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
+        commit = tables.Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
         return state.append(commit, schema if overwrite else None)
 
-    retried(attempt, f"writing the state of {table}")
+    tables.retried(attempt, f"writing the state of {table}")
 
 
 def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
@@ -344,10 +319,12 @@ def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[Column
     return write_state_file(lake, table, base.path, rows, columns)
 
 
-def _columns_of(delta_table: StoredTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
+def _columns_of(
+    delta_table: tables.StoredTable, plain_name: Callable[[str], str] = unescape_name
+) -> list[ColumnSchema]:
     """The table's own columns, by the types of the files; json is a string to every reader."""
     fields = [field for field in delta_table.schema() if field.name not in META_COLUMNS and field.name != STAMPS]
-    return [ColumnSchema(plain_name(field.name), column_type(field.type)) for field in fields]
+    return [ColumnSchema(plain_name(field.name), schemas.column_type(field.type)) for field in fields]
 
 
 # Maintenance: the backlog of unfolded deltas, vacuum, and the retention horizon.
@@ -400,13 +377,13 @@ class TableStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 def backlog_of(lake: Lake, table: str) -> Backlog:
     """The backlog of a table."""
-    base_table = load(lake, table, "base")
-    deltas_table = load(lake, table, "deltas")
-    schema = schema_of(deltas_table)
+    base_table = tables.load(lake, table, "base")
+    deltas_table = tables.load(lake, table, "deltas")
+    schema = schemas.schema_of(deltas_table)
     if deltas_table is None or schema is None:
         return Backlog(0, 0, None)
     snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table, base_table)
-    found = new_files(lake, table, deltas_table, pins_of(base_table), snapshot)
+    found = new_files(lake, table, deltas_table, schemas.pins_of(base_table), snapshot)
     files = deltas_table.files() if found is None else found
     since = min((file.committed_ms for file in files), default=None)
     return Backlog(sum(file.rows for file in files), sum(file.size for file in files), since)
@@ -422,8 +399,8 @@ def compact_due(lake: Lake, policy: CompactionPolicy, **options: Any) -> list[st
 
 def status_of(lake: Lake, table: str) -> TableStatus:
     """A table's schema, rows and backlog."""
-    schema = schema_of(load(lake, table, "deltas"))
-    state = load(lake, table, "state")
+    schema = schemas.schema_of(tables.load(lake, table, "deltas"))
+    state = tables.load(lake, table, "state")
     backlog = backlog_of(lake, table)
     age = None if state is None else 0
     if state is not None and backlog.since_ms is not None:
@@ -451,19 +428,19 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     lake.table_name(table)
     cutoff = datetime.now(UTC) - timedelta(hours=hours)
     kept: dict[Part, list[int]] = {"base": [], "deletes": [], "archive": [], "state": []}
-    base_table = load(lake, table, "base")
+    base_table = tables.load(lake, table, "base")
     if base_table is not None:
         kept["base"] = sorted({*base_table.versions_since(cutoff.timestamp() * 1000), base_table.version()})
-        pins = [pins_of(load(lake, table, "base", version)) for version in kept["base"]]
+        pins = [schemas.pins_of(tables.load(lake, table, "base", version)) for version in kept["base"]]
         kept["deletes"] = sorted({pin[1] for pin in pins if pin is not None})
-    kept["deltas"] = sorted(last_versions(lake, table).values())  # earlier generations stay readable
+    kept["deltas"] = sorted(schemas.last_versions(lake, table).values())  # earlier generations stay readable
     gone: list[str] = []
     for part, versions in kept.items():
-        delta_table = load(lake, table, part)
+        delta_table = tables.load(lake, table, part)
         if delta_table is not None:
             gone += [relative(table, part, path) for path in delta_table.vacuum(versions, hours, dry_run)]
     names = envelope_paths(lake, table)
-    deltas_table = load(lake, table, "deltas") if names else None
+    deltas_table = tables.load(lake, table, "deltas") if names else None
     for name in names:
         path = relative(table, "envelopes", name)
         changed = lake.files().get_file_info(path).mtime
@@ -479,8 +456,10 @@ def cut_logs(lake: Lake, table: str, days: float) -> int:
 
     Versions that the newest snapshot pins stay, and so does the log of a table whose loads or generations it lists.
     """
-    deltas_table, snapshot = load(lake, table, "deltas"), newest_snapshot(lake, table)
-    if deltas_table is None or any(deltas_table.transaction(name) is not None for name in (LOAD, GENERATION)):
+    deltas_table, snapshot = tables.load(lake, table, "deltas"), schemas.newest_snapshot(lake, table)
+    if deltas_table is None or any(
+        deltas_table.transaction(name) is not None for name in (schemas.LOAD, schemas.GENERATION)
+    ):
         return 0
     kept: dict[Part, int | None] = {"deltas": deltas_table.version(), "base": None, "state": None}  # None: the newest
     if snapshot is not None:
@@ -489,13 +468,13 @@ def cut_logs(lake: Lake, table: str, days: float) -> int:
     return sum(lake.store().cut_log(relative(table, part), version, before) for part, version in kept.items())
 
 
-def _is_needless(deltas_table: StoredTable | None, name: str) -> bool:
+def _is_needless(deltas_table: tables.StoredTable | None, name: str) -> bool:
     """Whether an envelope can be removed: its deltas are in Parquet and no flush can need it again."""
-    marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
+    marked = [tables.transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
     if None in marked:
         return False
     maker = maker_of(name)
-    return maker is None or (transaction_version(deltas_table, log_transaction(maker[0])) or 0) >= maker[1]
+    return maker is None or (tables.transaction_version(deltas_table, log_transaction(maker[0])) or 0) >= maker[1]
 
 
 # The retention horizon. Stages: refuse older deltas, compact (so that all deltas below the horizon are folded), archive
@@ -509,57 +488,63 @@ def set_horizon(
     lake.table_name(table)
     if horizon > make_hlc(physical_ms()):
         raise OptionError(f"the horizon {horizon} lies in the future: every new delta would be refused")
-    before = horizon_of(load(lake, table, "deltas"))
+    before = schemas.horizon_of(tables.load(lake, table, "deltas"))
     if before is not None and horizon < before:
         message = f"table {table!r} keeps history from {before} on: the horizon cannot move back to {horizon}"
         raise LakeError(message, code="TOO_OLD")
-    _set_property(lake, table, REFUSE_PROPERTY, horizon)
+    _set_property(lake, table, schemas.REFUSE_PROPERTY, horizon)
     compact(lake, table, engine=engine, tracker=tracker)
     if before != horizon:
         _archive(lake, table, horizon, engine, tracker)
-        _set_property(lake, table, HORIZON_PROPERTY, horizon)
+        _set_property(lake, table, schemas.HORIZON_PROPERTY, horizon)
     return _remove_old_files(lake, table, horizon)
 
 
 def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Tracker | None) -> None:
-    snapshot = newest_snapshot(lake, table)
+    snapshot = schemas.newest_snapshot(lake, table)
     if snapshot is None:
         raise LakeError(f"table {table!r} has nothing to archive", code="no_snapshot")
     plan = plan_fold(lake, table, full=True, as_of=horizon - 1, deltas_version=snapshot.deltas_version, envelopes=False)
     job = WriteSnapshot(every_range=True, base_part="archive", with_deletes=False)
     files = collect_changes(plan, engine(plan, job, tracker)).base
     details = {"operation": "archive", "horizon": str(horizon)}
-    commit = Commit(files, (), {ARCHIVED_BEFORE: horizon}, details, overwrite=True)
+    commit = tables.Commit(files, (), {schemas.ARCHIVED_BEFORE: horizon}, details, overwrite=True)
     schema = base_file_schema(plan.columns)
 
     def attempt() -> bool:
-        archive = load(lake, table, "archive")
-        return create(lake, table, "archive", schema, commit) if archive is None else archive.append(commit, schema)
+        archive = tables.load(lake, table, "archive")
+        return (
+            tables.create(lake, table, "archive", schema, commit) if archive is None else archive.append(commit, schema)
+        )
 
-    retried(attempt, f"archiving {table}")
+    tables.retried(attempt, f"archiving {table}")
 
 
 def _set_property(lake: Lake, table: str, name: str, value: int) -> None:
     def attempt() -> bool:
-        deltas_table = loaded(lake, table)
-        current = refused_before(deltas_table) if name == REFUSE_PROPERTY else horizon_of(deltas_table)
+        deltas_table = tables.loaded(lake, table)
+        current = (
+            schemas.refused_before(deltas_table)
+            if name == schemas.REFUSE_PROPERTY
+            else schemas.horizon_of(deltas_table)
+        )
         if current is not None and current >= value:
             return True
         return deltas_table.set_properties({name: str(value)}, {"operation": "retention"})
 
-    retried(attempt, f"setting the horizon of {table}")
+    tables.retried(attempt, f"setting the horizon of {table}")
 
 
 def _remove_old_files(lake: Lake, table: str, horizon: int) -> int:
     removed: list[str] = []
 
     def attempt() -> bool:
-        deltas_table = loaded(lake, table)
+        deltas_table = tables.loaded(lake, table)
         files = deltas_table.files()
         removed[:] = [file.path for file in files if file.max_hlc is not None and file.max_hlc < horizon]
         if not removed:
             return True
-        return deltas_table.append(Commit((), removed, {}, {"operation": "retention"}))
+        return deltas_table.append(tables.Commit((), removed, {}, {"operation": "retention"}))
 
-    retried(attempt, f"removing old deltas of {table}")
+    tables.retried(attempt, f"removing old deltas of {table}")
     return len(removed)

@@ -30,17 +30,8 @@ from driftline.deltas import (
     with_doubles,
 )
 from driftline.errors import DeltaError, DriftlineError, LakeError
+from driftline.lake._store import flush
 from driftline.lake._store.envelopes import parse_envelope, wrong_id
-from driftline.lake._store.flush import (
-    FlushResult,
-    Holdings,
-    checked,
-    flush_content,
-    holdings_of,
-    repeated_rows,
-    unknown,
-    write_delta_files,
-)
 from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile, read_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
@@ -77,7 +68,7 @@ class IngestPlan:
     columns: Mapping[str, Sequence[ColumnSchema]]
     refused: Mapping[str, int | None]
     extraction: Extraction | None = None
-    holdings: Mapping[str, Holdings] = field(
+    holdings: Mapping[str, flush.Holdings] = field(
         default_factory=dict
     )  # where ids of deltas from other writers are looked up
 
@@ -104,7 +95,7 @@ class IngestedFile:
 Scheduler = Callable[[IngestPlan, Sequence[tuple[LineRange, int]]], Iterable[IngestedFile]]
 
 
-def flush_file(lake: Lake, path: Path, gateway_id: str, scheduler: Scheduler | None = None) -> list[FlushResult]:
+def flush_file(lake: Lake, path: Path, gateway_id: str, scheduler: Scheduler | None = None) -> list[flush.FlushResult]:
     """Flush a file of deltas (JSON lines or an envelope), whose content is its identity; a result for each table."""
     with io_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -123,12 +114,12 @@ def flush_file(lake: Lake, path: Path, gateway_id: str, scheduler: Scheduler | N
     return commit_ingested(plan, files, f"file:{digest}")
 
 
-def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway_id: str, digest: str) -> list[FlushResult]:
+def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway_id: str, digest: str) -> list[flush.FlushResult]:
     by_table: dict[str, list[RowDelta]] = defaultdict(list)
     for delta in deltas:
         by_table[delta.table].append(delta)
     return [
-        flush_content(lake, table, batch, gateway_id, f"file:{digest}", f"f{digest[:16]}")
+        flush.flush_content(lake, table, batch, gateway_id, f"file:{digest}", f"f{digest[:16]}")
         for table, batch in sorted(by_table.items())
     ]
 
@@ -171,13 +162,13 @@ def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: 
     """The plan for deltas of tables that have a schema; deltas of other writers may be in the lake already."""
     columns: dict[str, Sequence[ColumnSchema]] = {}
     refused: dict[str, int | None] = {}
-    holdings: dict[str, Holdings] = {}
+    holdings: dict[str, flush.Holdings] = {}
     for table in tables:
         deltas_table, _ = required_table(lake, table)
         columns[table] = every_column(deltas_table)
         refused[table] = refused_before(deltas_table)
         if extraction is None:
-            holdings[table] = holdings_of(lake, table, deltas_table)
+            holdings[table] = flush.holdings_of(lake, table, deltas_table)
     return IngestPlan(lake, gateway_id, columns, refused, extraction, holdings)
 
 
@@ -197,10 +188,10 @@ def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[Inge
                 code="SCHEMA_ERROR",
             )
         is_own = plan.extraction is not None
-        fresh = batch if is_own else unknown(lines.path, batch, plan.holdings[table].known(batch))
+        fresh = batch if is_own else flush.unknown(lines.path, batch, plan.holdings[table].known(batch))
         if len(fresh) < len(batch):
             written.append(IngestedFile(table, None, 0, len(batch) - len(fresh)))
-        for file in write_delta_files(plan.lake, table, fresh, plan.gateway_id, plan.columns[table]):
+        for file in flush.write_delta_files(plan.lake, table, fresh, plan.gateway_id, plan.columns[table]):
             written.append(IngestedFile(table, file, file.rows))
     return written
 
@@ -211,7 +202,7 @@ def ingest_locally(plan: IngestPlan, work: Sequence[tuple[LineRange, int]]) -> I
         yield from write_range(plan, lines, first)
 
 
-def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application: str) -> list[FlushResult]:
+def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application: str) -> list[flush.FlushResult]:
     """Commit the written files, a commit for each table, unless this application did it before."""
     by_table: dict[str, list[IngestedFile]] = defaultdict(list)
     for each in files:
@@ -223,7 +214,7 @@ def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> lis
     """Remove copies: ranges are written in parallel, so a delta that is in two of them is in two files."""
     files = [entry.file for entry in entries if entry.file is not None]
     crossing = [file for file in files if any(_overlap(file, other) for other in files if other is not file)]
-    repeated = repeated_rows(plan.lake, table, crossing)
+    repeated = flush.repeated_rows(plan.lake, table, crossing)
     columns = plan.columns[table]
     found: list[IngestedFile] = []
     for entry in entries:
@@ -233,13 +224,13 @@ def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> lis
             continue
         held = read_file(plan.lake, relative(table, "deltas", entry.file.path), delta_file_schema(columns))
         kept = [delta for row, delta in enumerate(decode_deltas(held, table, columns)) if row not in gone]
-        written = write_delta_files(plan.lake, table, kept, plan.gateway_id, columns)
+        written = flush.write_delta_files(plan.lake, table, kept, plan.gateway_id, columns)
         found.append(IngestedFile(table, None, 0, len(gone)))
         found += [IngestedFile(table, each, each.rows) for each in written]
     return found
 
 
-def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> FlushResult:
+def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> flush.FlushResult:
     if table in plan.holdings:
         entries = _each_once(plan, table, entries)
     count = sum(entry.deltas for entry in entries)
@@ -262,13 +253,13 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
         if refused_before(deltas_table) != plan.refused.get(table):
             raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
         details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
-        transactions = {application: 1, **(checked(deltas_table) if table in plan.holdings else {})}
+        transactions = {application: 1, **(flush.checked(deltas_table) if table in plan.holdings else {})}
         return deltas_table.append(Commit(adds, (), transactions, details))
 
     retried(attempt, f"flushing to {table}")
     if done_before:
-        return FlushResult(table, 0, (), "parquet", known + count)
-    return FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
+        return flush.FlushResult(table, 0, (), "parquet", known + count)
+    return flush.FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
 
 
 def _overlap(one: DataFile, other: DataFile) -> bool:

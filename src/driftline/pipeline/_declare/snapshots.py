@@ -20,17 +20,7 @@ from datetime import UTC, date, datetime, time as clock, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from driftline.core import (
-    AGE,
-    JsonObject,
-    Location,
-    ObjectPath,
-    Workspace,
-    entries_below,
-    is_url,
-    list_objects,
-    text_into,
-)
+from driftline import core
 from driftline.deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.lake import Lake, LoadHistory, load_history, registered
@@ -65,7 +55,7 @@ class Snapshot:
     path: Place
     table: str | None = None
     is_folder: bool = False  # in a store: all objects below the name
-    commit: Location | None = None
+    commit: core.Location | None = None
 
     @property
     def source(self) -> Place:
@@ -157,7 +147,7 @@ def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
     """How many seconds ago the day or hour of a snapshot ended, or its newest file was modified (pipeline §5)."""
     now = time.time() if now is None else now
     age = snapshot.period.age(now) if snapshot.period is not None else _age_of_files(snapshot, now)
-    return {} if age is None else {AGE: max(0, round(age))}
+    return {} if age is None else {core.AGE: max(0, round(age))}
 
 
 def _age_of_files(snapshot: Snapshot, now: float) -> float | None:
@@ -165,9 +155,9 @@ def _age_of_files(snapshot: Snapshot, now: float) -> float | None:
     path = snapshot.source
     if isinstance(path, TableAddress):
         return None
-    if isinstance(path, ObjectPath):
+    if isinstance(path, core.ObjectPath):
         below = snapshot.given if snapshot.commit is None else str(path)
-        return now - max((written.timestamp() for _, written in entries_below(below)), default=0.0)
+        return now - max((written.timestamp() for _, written in core.entries_below(below)), default=0.0)
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
     return now - max(file.stat().st_mtime for file in files)
 
@@ -202,7 +192,7 @@ def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
     """The versions of a Delta table whose commits its log still has: a commit never changes, so it stands for them."""
     table = pipeline.place(location.rstrip("/"))
     log = table / "_delta_log"
-    commits = log.below() if isinstance(log, ObjectPath) else log.glob("*.json")
+    commits = log.below() if isinstance(log, core.ObjectPath) else log.glob("*.json")
     found = [(commit, _COMMIT.fullmatch(commit.name)) for commit in commits]
     return [Snapshot(str(int(match[1])), table, commit=commit) for commit, match in found if match]
 
@@ -214,9 +204,9 @@ def _names(text: str, tables: TableReader) -> set[str]:
         return set(tables.beside(text))
     prefix = "delta:" if path.startswith("delta:") else ""
     path = path.removeprefix(prefix)
-    if not is_url(path):
+    if not core.is_url(path):
         return {f"{prefix}{name}{mark}{table}" for name in glob.glob(_MARK.sub("*", glob.escape(path)))}
-    urls = list_objects(_MARK.split(path)[0].rpartition("/")[0] + "/")
+    urls = core.list_objects(_MARK.split(path)[0].rpartition("/")[0] + "/")
     if path.endswith("/") or prefix:
         depth = path.rstrip("/").count("/") + 1
         end = "/" if path.endswith("/") else ""
@@ -247,7 +237,7 @@ def _named(pipeline: Pipeline, label: str, given: str) -> Snapshot:
     address = parse_address(pipeline.address(given))
     if address.kind:
         return Snapshot(label, TableAddress(address.text))
-    is_folder = is_url(address.path) and address.path.endswith("/")
+    is_folder = core.is_url(address.path) and address.path.endswith("/")
     return Snapshot(label, pipeline.place(address.path), address.table, is_folder)
 
 
@@ -309,15 +299,15 @@ def shapes_of(
     return found
 
 
-def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, name: str) -> str:
+def reshaped(given: str, options: ReadOptions, shape: Shape, folder: core.Location, name: str) -> str:
     """The snapshot in its shape: itself, or a copy in `folder`; a column that it lacks is empty or null."""
-    with Workspace() as workspace:
+    with core.Workspace() as workspace:
         source = open_source(given, workspace, options)
         if source.header("B") == shape.columns:
             return given
         if source.typed:
             target = folder / f"{name}.jsonl"
-            with text_into(target, "utf-8") as out:
+            with core.text_into(target, "utf-8") as out:
                 out.writelines(json_lines(source, workspace, shape.columns))
         else:
             plain = re.sub(r"\.(gz|zstd?)$", "", given)
@@ -335,12 +325,12 @@ def _refuse(label: str, what: str, names: tuple[str, ...], policy: str, option: 
         )
 
 
-def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Location) -> None:
+def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: core.Location) -> None:
     records = source.records("B")
     assert records is not None, "text has a strict reader"
     header = next(records)
     places = [header.index(name) if name in header else None for name in shape.columns]
-    with text_into(target, options.encoding) as out:
+    with core.text_into(target, options.encoding) as out:
         writer = csv.writer(out, delimiter=options.delimiter_of(target.name), lineterminator="\n")
         writer.writerow(shape.columns)
         for record in records:
@@ -357,7 +347,7 @@ class TableStages:
     pipeline: Pipeline
     flow: TableFlow
     snapshots: tuple[Snapshot, ...]
-    state: Location
+    state: core.Location
     tables: TableReader
     _shapes: dict[str, Shape] = field(default_factory=dict, compare=False, repr=False)
 
@@ -384,7 +374,7 @@ class TableStages:
         given = self.flow.changes.address
         return given if "://" in given else str(self.pipeline.place(given))
 
-    def target(self, path: str, before: Snapshot, after: Snapshot) -> Location:
+    def target(self, path: str, before: Snapshot, after: Snapshot) -> core.Location:
         """The location of a target of one comparison."""
         return self.pipeline.place(fill(path, table=self.flow.name, before=before.label, after=after.label))
 
@@ -406,7 +396,7 @@ class TableStages:
             self._shapes.update(zip(labels, shapes, strict=True))
         return self._shapes[snapshot.label]
 
-    def shape_inputs(self, *snapshots: Snapshot) -> JsonObject:
+    def shape_inputs(self, *snapshots: Snapshot) -> core.JsonObject:
         """The shapes that a stage rests on, for its key."""
         shapes = [(snapshot.label, self.shape(snapshot)) for snapshot in snapshots]
         return {f"columns of {label}": [*shape.columns, *shape.notes()] for label, shape in shapes if shape}
@@ -417,7 +407,7 @@ class TableStages:
         path = self.pipeline.lake.path
         return Lake(path if "://" in path else str(self.pipeline.place(path)))
 
-    def lake_options(self) -> JsonObject:
+    def lake_options(self) -> core.JsonObject:
         """What is declared about the lake, for the keys of stages."""
         assert self.pipeline.lake is not None
         return {"path": self.pipeline.lake.path, "client_id": self.pipeline.lake.client_id}
