@@ -92,6 +92,22 @@ def test_a_new_column_is_ignored_and_stays_so(tmp_path: Path) -> None:
     assert lake_rows(tmp_path, "t") == expected | {"4": {"id": "4", "name": "d"}}
 
 
+def test_a_column_of_a_snapshot_that_is_gone_is_null_in_the_next_one(tmp_path: Path) -> None:
+    policy = 'on_new_column = "add"\non_missing_column = "null"'
+    first = "id,name,city\n1,a,\n2,b,Oslo\n3,c,Rome\n"
+    second, third = "id,name\n1,a\n2,x\n4,d\n", "id,name,city\n1,a,\n2,x,Oslo\n"
+    for days in ({"2026-03-01": first}, {"2026-03-02": second}, {"2026-03-02": second, "2026-03-03": third}):
+        record = run(make(tmp_path, policy, days))
+        assert record.exit_code == 0, problems(record)
+    assert lake_rows(tmp_path, "t", "2026-03-01") == rows(first)
+    held = {
+        key: {name: cell for name, cell in row.items() if cell is not None}
+        for key, row in lake_rows(tmp_path, "t", "2026-03-02").items()
+    }
+    assert held == rows(second)
+    assert lake_rows(tmp_path, "t") == rows(third)
+
+
 def test_a_missing_column_is_null_until_it_comes_back(tmp_path: Path) -> None:
     days = {
         "2026-03-01": "id,name,city\n1,a,Oslo\n",

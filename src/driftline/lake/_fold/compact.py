@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -126,9 +127,9 @@ def compact(
 ) -> CompactionResult:
     """Fold new deltas into a new snapshot; after the commit of another compaction the fold is planned anew."""
     flush_envelopes(lake, table)
-    sizes = {"rows_per_range": rows_per_range, "target_file_bytes": target_file_bytes}
+    sized = partial(plan_fold, rows_per_range=rows_per_range, target_file_bytes=target_file_bytes)
     for _ in range(tables.MAX_TRIES):
-        plan = plan_fold(lake, table, full=full, envelopes=False, **sizes)
+        plan = sized(lake, table, full=full, envelopes=False)
         at_stage("planned")
         if not full and not plan.deltas and (not _columns_changed(plan) if plan.snapshot else plan.base_pins is None):
             version = plan.snapshot.base_version if plan.snapshot else None

@@ -99,11 +99,13 @@ def plan_fold(
     rows_per_range: int = ROWS_PER_RANGE,
     target_file_bytes: int = TARGET_FILE_BYTES,
     envelopes: bool = True,
+    with_removed: bool = False,
 ) -> FoldPlan:
     """The plan for the table's state, now or as of an hlc.
 
     `full` ignores all snapshots, `snapshot_as_of` those with deltas after another timestamp. A compaction leaves
-    `envelopes` out: a snapshot is made of committed files only.
+    `envelopes` out: a snapshot is made of committed files only. `with_removed` also folds columns that the schema no
+    longer has.
     """
     # Base before deltas: a snapshot that is committed in between pins more than this plan has, and is noticed.
     base_table = load(lake, table, "base")
@@ -114,7 +116,10 @@ def plan_fold(
     horizon = horizon_of(newest)
     latest = as_of if snapshot_as_of is None else snapshot_as_of
     check_horizon(table, latest, horizon)
-    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table, base_table)
+    ever = tuple(every_column(deltas_table))
+    removed = [each for each in ever if each.name not in schema.names] if with_removed else ()
+    columns = (*schema.columns, *removed)
+    snapshot = None if full else usable_snapshot(lake, table, latest, columns, deltas_table, base_table)
     new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer has that version: fold in full
         snapshot, new = None, deltas_table.files()
@@ -126,7 +131,7 @@ def plan_fold(
     plan = FoldPlan(
         lake,
         table,
-        schema.columns,
+        columns,
         schema.key,
         snapshot,
         archived,
@@ -136,7 +141,7 @@ def plan_fold(
         as_of,
         horizon,
         base_pins,
-        tuple(every_column(deltas_table)),
+        ever,
         envelopes_of(lake, table, deltas_table) if envelopes else (),
         generation_of(deltas_table),
     )

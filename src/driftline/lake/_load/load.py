@@ -325,7 +325,8 @@ def _compare(job: LoadJob, events: Location, timestamp: int, *, writes: bool) ->
     staged: list[DataFile] = []
     try:
         staged += _ingest(job, events, timestamp, "staging", same_timestamp=True)[0]
-        folds = with_staged(plan_fold(job.lake, job.table, as_of=timestamp - 1), staged, timestamp)
+        plan = plan_fold(job.lake, job.table, as_of=timestamp - 1, with_removed=True)
+        folds = with_staged(plan, staged, timestamp)
         return list(job.schedulers.fold(folds, CompareStaged(timestamp, job.client_id, job.by, writes), job.tracker))
     finally:
         for file in staged:
@@ -410,15 +411,19 @@ def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Tabl
 
 
 def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
-    """The cells of the new rows that differ from the lake; a column that was never set is not null."""
+    """The cells of the new rows that differ from the lake; a column that was never set is not null.
+
+    What the new rows do not set, a column that the schema no longer has, becomes null where the lake has a value.
+    """
     before = there.take(positions)
-    stamps = one_array(before[STAMPS])
+    stamps, new_stamps = one_array(before[STAMPS]), one_array(wanted[STAMPS])
     differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
     for number, name in enumerate(escape_columns(columns)):
         old, new = one_array(before[name]), one_array(wanted[name])
         was_set = pc.is_valid(pc.struct_field(stamps, ["columns", name]))
         same = pc.fill_null(pc.equal(old, new), False)
-        both_null = pc.and_(pc.and_(pc.is_null(old), pc.is_null(new)), was_set)
+        is_unset = pc.is_null(pc.struct_field(new_stamps, ["columns", name]))
+        both_null = pc.and_(pc.and_(pc.is_null(old), pc.is_null(new)), pc.or_(was_set, is_unset))
         differs[:, number] = ~_bools(pc.or_(same, both_null))
     return differs
 
