@@ -110,7 +110,7 @@ def _parse(text: str) -> Any:
         else:
             repeated = find_repeated_name(data, content)
             if repeated is not None:
-                raise parse_error(repeated.message, repeated.line, repeated.column)
+                raise parse_error(*repeated)
             return content
     return read_yaml(text)
 

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -23,6 +23,7 @@ _LONG_RUN = b"0" * 17
 _DIGIT_RUNS = bytes(ord("0") if chr(byte) in "0123456789." else ord(" ") for byte in range(256))
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}:]', re.DOTALL)
 _SPACE = re.compile(r"[ \t\r\n]*")
+Fault = tuple[str, int, int]  # what is wrong with a text, and the line and column where
 
 
 def exact_number(text: str) -> float:
@@ -62,11 +63,6 @@ def read_payload(payload: Any, side: int, config: EngineConfig) -> Any:
     return parse_json(data, f"{SIDE_NAMES[side]}_json")
 
 
-def has_long_number(data: bytes) -> bool:
-    """Whether some number in JSON text may be more precise than a double (digits in strings count too)."""
-    return _LONG_RUN in data.translate(_DIGIT_RUNS)
-
-
 def parse_json(data: bytes, what: str) -> Any:
     """The value of JSON text; raises `VALIDATION_ERROR` with line and column."""
     written: bytes | None = None
@@ -76,7 +72,8 @@ def parse_json(data: bytes, what: str) -> Any:
         # Text that comes out the same has no name twice and no number that a double could not hold.
         if written == data:
             return value
-        if has_long_number(data):
+        # Some number may be more precise than a double (digits in strings count too).
+        if _LONG_RUN in data.translate(_DIGIT_RUNS):
             value = _decode_exact(data)
     except RecursionError:
         raise _too_deep(what) from None
@@ -84,7 +81,7 @@ def parse_json(data: bytes, what: str) -> Any:
         value = _parse_slowly(data, what)
     repeated = find_repeated_name(data, value, written)
     if repeated is not None:
-        raise _invalid(what, repeated.message, repeated.line, repeated.column)
+        raise _invalid(what, *repeated)
     return value
 
 
@@ -96,15 +93,7 @@ def _written_anew(value: object) -> bytes | None:
         return None
 
 
-class RepeatedName(NamedTuple):
-    """A member name that an object has twice, and the position of the second one."""
-
-    message: str
-    line: int
-    column: int
-
-
-def find_repeated_name(data: bytes, value: object, written: bytes | None = None) -> RepeatedName | None:
+def find_repeated_name(data: bytes, value: object, written: bytes | None = None) -> Fault | None:
     """The first member name that occurs twice in an object of JSON text; `value` is what a decoder made of the text,
     and `written` that value as text again.
 
@@ -126,10 +115,10 @@ def check_members(data: bytes | memoryview) -> None:
     text = bytes(data)
     repeated = find_repeated_name(text, _decode_members(text))
     if repeated is not None:
-        raise _invalid("the object", repeated.message, repeated.line, repeated.column)
+        raise _invalid("the object", *repeated)
 
 
-def _first_repeated(data: bytes) -> RepeatedName | None:
+def _first_repeated(data: bytes) -> Fault | None:
     names: list[set[str] | None] = []
     text: re.Match[bytes] | None = None
     for number, token in enumerate(_JSON_TOKEN.finditer(data)):
@@ -145,8 +134,7 @@ def _first_repeated(data: bytes) -> RepeatedName | None:
         elif text is not None:
             name, known = json.loads(text.group().decode("utf-8", "surrogatepass")), names[-1]
             if known is not None and name in known:
-                shown = json.dumps(name)
-                return RepeatedName(f"the name {shown} stands twice in one object", *_position(data, text.start()))
+                return f"the name {json.dumps(name)} stands twice in one object", *_position(data, text.start())
             if known is not None:
                 known.add(name)
     return None
@@ -261,7 +249,9 @@ def to_json_bytes(value: object) -> bytes:
     try:
         return _quick.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
-        return _encode_slowly(value)
+        pass  # strings that are not Unicode text, and very deep values
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
 
 
 def _written(value: object) -> Any:
@@ -271,9 +261,3 @@ def _written(value: object) -> Any:
 
 
 _quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
-
-
-def _encode_slowly(value: object) -> bytes:
-    # Only reached for strings that are not Unicode text and for very deep values.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
