@@ -339,30 +339,6 @@ def parts_of(document: SchemaDocument, fragment: Fragment) -> Iterator[Fragment]
                 yield part
 
 
-# How a child is reached: by a name (with its schema), or as an item, from which to which; what patterns, other names
-# and branches describe is met with its owner.
-Steps = tuple[tuple[str, Fragments] | slice, ...]
-
-
-def own_children_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
-    """The fragments of members and items."""
-    for name, fragments in node.properties.items():
-        yield fragments, ((name, fragments),)
-    for _, fragment in node.patterns:
-        yield (fragment,), ()
-    if node.additional:
-        yield node.additional, ()
-    if node.items:
-        yield node.items, (slice(len(node.prefix_items), None),)
-    for number, part in enumerate(node.prefix_items):
-        yield part, (slice(number, number + 1),)
-
-
-def branches_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
-    """The fragments of the branches of all choices."""
-    return (((branch,), ()) for choice in node.choices for branch in choice.branches)
-
-
 def _joined(known: Fragments, fragment: Fragment) -> Fragments:
     return known if any(part.pointer == fragment.pointer for part in known) else (*known, fragment)
 

@@ -9,17 +9,7 @@ from typing import Any
 
 from driftline.errors import PayloadError
 from driftline.payloads._schema.documents import joined_reference, split_pointer
-from driftline.payloads._schema.nodes import (
-    EXTENSION_PREFIX,
-    Extension,
-    Fragment,
-    Fragments,
-    Node,
-    SchemaDocument,
-    Steps,
-    branches_of,
-    own_children_of,
-)
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, Node, SchemaDocument
 from driftline.payloads._values.limits import current
 from driftline.payloads._values.paths import escape_pointer
 from driftline.payloads._values.values import Json, kind_of
@@ -243,6 +233,26 @@ def _pointer(link: _Link) -> str:
     return "/".join([link, *reversed(steps)])
 
 
+# How a child is reached: by a name (with its schema), or as an item, from which to which; what patterns, other names
+# and branches describe is met with its owner.
+Steps = tuple[tuple[str, Fragments] | slice, ...]
+
+
+def _children_of(node: Node) -> Iterator[tuple[Fragments, Steps]]:
+    """The fragments of members and items, and of the branches of all choices."""
+    for name, fragments in node.properties.items():
+        yield fragments, ((name, fragments),)
+    for _, fragment in node.patterns:
+        yield (fragment,), ()
+    if node.additional:
+        yield node.additional, ()
+    if node.items:
+        yield node.items, (slice(len(node.prefix_items), None),)
+    for number, part in enumerate(node.prefix_items):
+        yield part, (slice(number, number + 1),)
+    yield from (((branch,), ()) for choice in node.choices for branch in choice.branches)
+
+
 def walk(document: SchemaDocument, root: Fragment) -> Iterator[tuple[Node, Steps]]:
     """The nodes that can be reached from a schema, itself first, each with the shortest way to it."""
     waiting: list[tuple[Fragments, Steps]] = [((root,), ())]
@@ -252,7 +262,7 @@ def walk(document: SchemaDocument, root: Fragment) -> Iterator[tuple[Node, Steps
         if node.pointers not in seen:
             seen.add(node.pointers)
             yield node, steps
-            waiting.extend((part, (*steps, *step)) for part, step in (*own_children_of(node), *branches_of(node)))
+            waiting.extend((part, (*steps, *step)) for part, step in _children_of(node))
 
 
 def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
@@ -262,7 +272,7 @@ def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
 
 def count_leaves(document: SchemaDocument, root: Fragment) -> int:
     """How many leaves a schema describes: one that several places name counts once."""
-    return sum(not any((*own_children_of(node), *branches_of(node))) for node in reachable(document, root))
+    return sum(not any(_children_of(node)) for node in reachable(document, root))
 
 
 def _is_wrapped(content: object) -> bool:
