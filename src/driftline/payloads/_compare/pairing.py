@@ -29,6 +29,7 @@ from driftline.payloads._values.paths import KeyPath, Path
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
 
 Edges = list[list[int]]
+Partners = list[int | None]  # of each item, by position
 Numbered = list[tuple[int, Json]]  # items with their index in the array
 Pairing = dict[int, int]  # positions in Old -> positions in New
 Tokenizer = Callable[[Any, Run], Token]
@@ -504,7 +505,7 @@ def _components(edges: dict[int, list[int]]) -> Iterator[list[int]]:
 
 
 # Maximum matching.
-def smallest_maximum(edges: Edges, check: Callable[[], None] = lambda: None) -> list[int | None]:
+def smallest_maximum(edges: Edges, check: Callable[[], None] = lambda: None) -> Partners:
     """The partner of each item of Old; `edges` are its possible partners in New, in order.
 
     Of all matchings with the most pairs the smallest gives Old's first item the earliest partner that still allows as
@@ -523,13 +524,13 @@ class _Matching:
         self.edges = edges
         self.check = check
         self.steps = 0
-        self.partner: list[int | None] = [None] * len(edges)
+        self.partner: Partners = [None] * len(edges)
         count = 1 + max((max(row) for row in edges if row), default=-1)
         self.back: Edges = [[] for _ in range(count)]
         for left, row in enumerate(edges):
             for right in row:
                 self.back[right].append(left)
-        self.owner: list[int | None] = [None] * count
+        self.owner: Partners = [None] * count
 
     def grow(self) -> None:
         """Augment in rounds; within a round no partner is visited twice, which keeps rounds few and short."""
@@ -579,14 +580,7 @@ class _Matching:
         self.partner[left], self.owner[mine], self.partner[other], self.owner[right] = mine, left, right, other
         return False
 
-    def _augment(
-        self,
-        start: int,
-        edges: Edges,
-        partner: list[int | None],
-        owner: list[int | None],
-        seen: set[int],
-    ) -> bool:
+    def _augment(self, start: int, edges: Edges, partner: Partners, owner: Partners, seen: set[int]) -> bool:
         """Find a way from a free item to a free partner and turn it round; `seen` are places not to be entered."""
         stack = [(start, iter(edges[start]))]
         way: list[tuple[int, int]] = []
