@@ -10,17 +10,7 @@ from driftline.payloads._compare.report import Run
 from driftline.payloads._rules.meaning import STRICT
 from driftline.payloads._rules.scalars import Verdict
 from driftline.payloads._values.paths import Path
-from driftline.payloads._values.values import (
-    LEAF_TYPES,
-    NEW,
-    OLD,
-    CastError,
-    Value,
-    admits,
-    expectation,
-    kind_of,
-    surely_admitted,
-)
+from driftline.payloads._values.values import LEAF_TYPES, NEW, OLD, CastError, Value, admits, kind_of, surely_admitted
 
 _NO_TYPES: frozenset[type] = frozenset()
 
@@ -54,7 +44,7 @@ def leaf_comparer(plan: NodePlan) -> Compare:
             sides = ((OLD, left, old), (NEW, right, new))
             wrong = [side for side, value, raw in sides if not admits(types, value) and not admits(types, raw)]
             if wrong:
-                run.schema_mismatch(path, old, new, wrong, expectation(plan.node.types or types))
+                run.wrong_type(path, old, new, wrong, plan.node.types or types)
         if kind not in chosen.ends:
             run.checked -= 1
             _compare_containers(plan, left, right, run, path)

@@ -28,6 +28,7 @@ Compare = Callable[[Value, Value, Run, Path], None]
 ContainerCompare = Callable[[Any, Any, Run, Path], None]
 # Counts two objects where they surely match, and says whether it did.
 Match = Callable[[Any, Any, Run], bool]
+Build = Callable[["NodePlan"], None]
 Extensions = Mapping[str, Extension]
 
 MAX_FOLDED_SCHEMAS = 3_000
@@ -133,13 +134,6 @@ class Condition(Protocol):
     def decide(self, run: Run, path: Path, rules: FieldRules) -> bool: ...
 
 
-class Tools(NamedTuple):
-    """What plans get from the modules that compare by them: a condition from its text, and a plan's functions."""
-
-    condition: Callable[[str], Condition]
-    build: Callable[[NodePlan], None]
-
-
 class Context(NamedTuple):
     """What a node gets from above; `inherited` names a set of extensions (see `Plans.remember`)."""
 
@@ -162,11 +156,15 @@ _PLAIN = Variant()
 
 
 class Plans:
-    """The plans of one schema and configuration; equal nodes in equal contexts share one."""
+    """The plans of one schema and configuration; equal nodes in equal contexts share one.
 
-    def __init__(self, settings: SchemaSettings, tools: Tools) -> None:
+    The modules that compare by plans say how a condition is read, and give a plan its functions.
+    """
+
+    def __init__(self, settings: SchemaSettings, condition: Callable[[str], Condition], build: Build) -> None:
         self.settings = settings
-        self.tools = tools
+        self.condition = condition
+        self.build = build
         self._inherited: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
         self._plans: dict[tuple[tuple[str, ...], Context, Variant], NodePlan] = {}
         given, states = settings.switches, (settings.state, settings.state)
@@ -236,7 +234,7 @@ class NodePlan:
         self.match: Match | None = None  # there once the node has met objects
 
     def _first_compare(self, old: Value, new: Value, run: Run, path: Path) -> None:
-        self.plans.tools.build(self)
+        self.plans.build(self)
         self.compare(old, new, run, path)
 
     def announce(self, run: Run, path: Path) -> None:
@@ -258,7 +256,7 @@ class NodePlan:
         if rules.when is None or self.variant.decided is not None:
             return rules, None
         try:
-            return rules, self.plans.tools.condition(rules.when)
+            return rules, self.plans.condition(rules.when)
         except BadValueError as error:
             message = f"{_WHEN} is not a condition ({error}); the field is compared strictly"
             problem = Problem(_WHEN, message, extensions[_WHEN].pointer)

@@ -367,6 +367,10 @@ class Run:
         self.warn("EXTRA_IN_NEW", path, f"The field exists in New but not in Old (allowed by {rule})", f"{rule}: true")
         self.note(path, rule, "allowed")
 
+    def wrong_type(self, path: Path, old: Value, new: Value, sides: list[int], types: frozenset[str]) -> None:
+        """A value of none of the types that the schema allows."""
+        self.schema_mismatch(path, old, new, sides, f"type must be {' or '.join(sorted(types))}")
+
     def schema_mismatch(self, path: Path, old: Value, new: Value, sides: list[int], expectation: str) -> None:
         """A value of the wrong type or a missing required member, when strict; else it is noted in the trace.
 

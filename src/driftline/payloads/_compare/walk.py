@@ -12,21 +12,11 @@ from typing import Any, NamedTuple
 
 from driftline.payloads._compare.arrays import array_comparer
 from driftline.payloads._compare.leaves import fast_types, is_decided, is_ignored, leaf_comparer, sure_types
-from driftline.payloads._compare.plan import Compare, ContainerCompare, Match, NodePlan, Plans, SchemaSettings, Tools
+from driftline.payloads._compare.plan import Compare, ContainerCompare, Match, NodePlan, Plans, SchemaSettings
 from driftline.payloads._compare.report import Owner, Run
 from driftline.payloads._compare.sides import choose, has_plain_names, is_absent, parse_condition, sift
 from driftline.payloads._values.paths import Path
-from driftline.payloads._values.values import (
-    MISSING,
-    NEW,
-    OLD,
-    Json,
-    Value,
-    admits,
-    expectation,
-    kind_of,
-    union_leaf_count,
-)
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, admits, kind_of, union_leaf_count
 
 _NOT_RENAMED: dict[str, str] = {}
 _MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
@@ -43,7 +33,7 @@ _SMALL = 1e6
 
 def compile_root(settings: SchemaSettings) -> Plans:
     """The plans of one root of a document; their functions are built when payloads get to them."""
-    return Plans(settings, Tools(parse_condition, build))
+    return Plans(settings, parse_condition, build)
 
 
 def build(plan: NodePlan) -> None:
@@ -96,7 +86,7 @@ def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> Containe
 
     def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         if is_wrong:
-            run.schema_mismatch(path, old, new, [OLD, NEW], expectation(types or frozenset()))
+            run.wrong_type(path, old, new, [OLD, NEW], types or frozenset())
         if plan.rules.cast is not None:
             message = "The cast failed (not a scalar); the raw values are compared"
             run.warn("RULE_ERROR", path, message, plan.rules.text("cast"))

@@ -254,15 +254,6 @@ def surely_admitted(types: frozenset[str] | None) -> frozenset[type]:
     return frozenset(kind for name in types for kind in _PYTHON_TYPES.get(name, ()))
 
 
-def expectation(types: frozenset[str]) -> str:
-    """What the schema requires, for a message.
-
-    >>> expectation(frozenset({"string", "null"}))
-    'type must be null or string'
-    """
-    return f"type must be {' or '.join(sorted(types))}"
-
-
 # Casts (`x-migration-cast`).
 class CastError(ValueError):
     """The value has no counterpart of the requested type."""
