@@ -16,21 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import apsw
 
-from driftline.changesets._format.database import (
-    PATIENCE,
-    REGISTER,
-    Database,
-    StoredTable,
-    connect,
-    content_of_index,
-    explained,
-    hidden_cause,
-    rebuild_statement,
-    savepoint,
-    scan,
-    stored_tables,
-    tables_from_database,
-)
+from driftline.changesets._format import database as sqlite
+from driftline.changesets._format.database import StoredTable, explained, savepoint
 from driftline.changesets._format.read import Header, Window, key_of, records_in
 from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
 from driftline.changesets._format.table import (
@@ -137,7 +124,7 @@ class Applied:
 
 def apply(  # noqa: PLR0913 - the options of the command
     data: Changes,
-    database: Database,
+    database: sqlite.Database,
     on_conflict: Action | Handler = "abort",
     *,
     tables: TableFilter | None = None,
@@ -150,7 +137,7 @@ def apply(  # noqa: PLR0913 - the options of the command
     as_recorded: bool = False,
     ignore_noop: bool = False,
     invert: bool = False,
-    timeout: float = PATIENCE,
+    timeout: float = sqlite.PATIENCE,
 ) -> Applied:
     """Apply a changeset or patchset to a database, completely or not at all.
 
@@ -171,7 +158,7 @@ def apply(  # noqa: PLR0913 - the options of the command
         | (apsw.SQLITE_CHANGESETAPPLY_INVERT if invert else 0)
     )
     try:
-        with reopenable(data) as open_changes, connect(database, write=True, timeout=timeout) as connection:
+        with reopenable(data) as open_changes, sqlite.connect(database, write=True, timeout=timeout) as connection:
             with open_changes() as stream:
                 found = summary(stream)
             _check_file(found, invert)
@@ -208,7 +195,7 @@ def _check_file(found: Summary, invert: bool) -> None:
 
 @contextmanager
 def _transaction(
-    database: Database, connection: apsw.Connection, foreign_keys: bool | None, triggers: bool
+    database: sqlite.Database, connection: apsw.Connection, foreign_keys: bool | None, triggers: bool
 ) -> Iterator[None]:
     """A write transaction from its start, or a savepoint of a connection; complete or not at all."""
     if connection is database:
@@ -233,18 +220,18 @@ def _indexes_of(connection: apsw.Connection, changed: Collection[str], triggers:
     objects: list[tuple[Any, ...]] = connection.execute(query).fetchall()
     views = {folded(name) for kind, name, *_ in objects if kind == "view"}
     found = [row for row in objects if triggers and row[0] == "trigger"]
-    keepers = {(folded(table), folded(token.name)) for *_, table, _, text in found for token in scan(text)}
+    keepers = {(folded(table), folded(token.name)) for *_, table, _, text in found for token in sqlite.scan(text)}
     for kind, name, _, rootpage, text in objects:
-        content = folded(content_of_index(text) or "") if kind == "table" and not rootpage else ""
+        content = folded(sqlite.content_of_index(text) or "") if kind == "table" and not rootpage else ""
         if (content in changed or (content in views and changed)) and (content, folded(name)) not in keepers:
             yield str(name)
 
 
 def _rebuild(connection: apsw.Connection, name: str) -> None:
     try:
-        connection.execute(rebuild_statement(name))
+        connection.execute(sqlite.rebuild_statement(name))
     except apsw.SQLError as error:
-        raise refused("apply_failed", f"nothing was applied: index {name}: {error}. {REGISTER}") from error
+        raise refused("apply_failed", f"nothing was applied: index {name}: {error}. {sqlite.REGISTER}") from error
 
 
 @contextmanager
@@ -355,7 +342,7 @@ def _fit_file(
 ) -> _Fit:
     """What of a file is to be applied; everything that does not fit is reported in one error."""
     names = {folded(section.table.name) for section in found.sections}
-    stored = stored_tables(connection, names=names)
+    stored = sqlite.stored_tables(connection, names=names)
     fit = _Fit()
     misfits: dict[str, str] = {}
     for section in found.sections:
@@ -537,7 +524,7 @@ class _ApplyRun:
                 f"nothing was applied: {conflict.describe()}{self.hint}", reason=conflict.reason, conflict=conflict
             ) from error
         if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
-            cause = hidden_cause(self.connection, self.fit.tables.values()) or f"SQLite says: {error}"
+            cause = sqlite.hidden_cause(self.connection, self.fit.tables.values()) or f"SQLite says: {error}"
             raise refused("apply_failed", f"nothing was applied: {cause}") from error
 
     def _wants(self, change: Any) -> bool:
@@ -691,7 +678,7 @@ class _Effects:
         """
         if self._session is None:
             return []
-        changes = iterate(self._session.changeset(), tables_from_database(self._connection))
+        changes = iterate(self._session.changeset(), sqlite.tables_from_database(self._connection))
         query = "SELECT name, 1 FROM pragma_table_list WHERE type = 'shadow'"
         shadows = dict(self._connection.execute(query))  # of virtual tables, which a session does not see
         done = {_row_key(change): change for change in changes if change.table.name not in shadows}

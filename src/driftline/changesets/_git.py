@@ -13,16 +13,7 @@ from typing import Any
 import apsw
 
 from driftline.changesets._apply import Conflict, apply
-from driftline.changesets._format.database import (
-    StoredTable,
-    connect,
-    copied,
-    encoding_of,
-    explained,
-    owner_of,
-    register_any,
-    stored_tables,
-)
+from driftline.changesets._format import database as sqlite
 from driftline.changesets._format.show import sql_literal, text_lines
 from driftline.changesets._format.table import folded, quoted
 from driftline.changesets._make.databases import diff, opened_sides
@@ -65,12 +56,12 @@ def _both_sides(*paths: str) -> Iterator[list[str]]:
 
 
 def _without_rows(model: str, path: Path) -> str:
-    with connect(model) as source, explained(model):
+    with sqlite.connect(model) as source, sqlite.explained(model):
         left_out = {
-            table.name for table in stored_tables(source).values() if table.kind == "shadow" or not table.columns
+            table.name for table in sqlite.stored_tables(source).values() if table.kind == "shadow" or not table.columns
         }
         made = apsw.Connection(str(path))
-        made.execute(f"PRAGMA encoding = '{encoding_of(source)}'; PRAGMA user_version = 0")
+        made.execute(f"PRAGMA encoding = '{sqlite.encoding_of(source)}'; PRAGMA user_version = 0")
         objects = source.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
         for name, text in objects:
             if name not in left_out and not str(name).startswith("sqlite_"):
@@ -83,19 +74,19 @@ def dump_lines(path: str) -> Iterator[str]:
     """A database as SQL, rows in the order of their keys, so that two versions differ by line where rows differ."""
     if is_empty(path):
         return
-    with connect(path) as connection, explained(path):
-        tables = stored_tables(connection)
+    with sqlite.connect(path) as connection, sqlite.explained(path):
+        tables = sqlite.stored_tables(connection)
         query = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type <> 'table', type, name"
         found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         for kind, name, text in found:
             table = tables.get(folded(name)) if kind == "table" else None
-            owner = owner_of(folded(name), tables) if table and table.kind == "shadow" else None
+            owner = sqlite.owner_of(folded(name), tables) if table and table.kind == "shadow" else None
             if owner and (owner.has_rows or owner.content):
                 continue  # the owner's rows tell what is in it
             yield f"{text};"
             if table and table.has_rows:
                 names = ", ".join(quoted(column.name) for column in table.columns)
-                for row in stored_rows(connection, table, "1", encoding_of(connection)):
+                for row in stored_rows(connection, table, "1", sqlite.encoding_of(connection)):
                     yield f"INSERT INTO {quoted(name)} ({names}) VALUES ({', '.join(map(sql_literal, row))});"  # noqa: S608
 
 
@@ -133,7 +124,7 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
             if found.problems:
                 return Merge(problems=[f"{problem.table}: {problem.text}" for problem in found.problems])
             applied = apply(found.changes, copies[1], "omit", as_recorded=True, ignore_noop=True, foreign_keys=True)
-            with connect(copies[1], write=True) as connection, explained(copies[1]):
+            with sqlite.connect(copies[1], write=True) as connection, sqlite.explained(copies[1]):
                 for name, (before, _, new) in pragmas.items():
                     if new != before:
                         connection.execute(f"PRAGMA {name} = {new}")
@@ -144,13 +135,13 @@ def merge(base: str, ours: str, theirs: str) -> Merge:
 
 
 def _copied(path: str, copy: str) -> str:
-    with connect(path) as source, explained(path):
-        copied(source, copy).close()
+    with sqlite.connect(path) as source, sqlite.explained(path):
+        sqlite.copied(source, copy).close()
     return copy
 
 
 def _pragma(path: str, name: str) -> int:
-    with connect(path) as connection, explained(path):
+    with sqlite.connect(path) as connection, sqlite.explained(path):
         return int(connection.pragma(name))
 
 
@@ -195,7 +186,7 @@ def _merge_schemas(paths: list[str], target: str) -> list[str]:
 
 
 def _fits_changed_rows(
-    paths: list[str], table: StoredTable, before: SchemaObject, mine: SchemaObject | None, target: str
+    paths: list[str], table: sqlite.StoredTable, before: SchemaObject, mine: SchemaObject | None, target: str
 ) -> bool:
     """Whether a definition that changed keeps the rows that the side with the old definition changed."""
     if _same(before, _schema(target).objects.get(before.key)):
@@ -214,21 +205,21 @@ def _same(one: SchemaObject | None, other: SchemaObject | None) -> bool:
 
 
 def _schema(path: str) -> Schema:
-    with connect(path) as connection, explained(path):
+    with sqlite.connect(path) as connection, sqlite.explained(path):
         return Schema.of(connection)
 
 
 def _create(path: str, objects: Iterable[SchemaObject]) -> None:
     """An empty database of a schema."""
     connection = apsw.Connection(path)
-    connection.collation_needed(register_any)
-    with explained("the merged schema"):
+    connection.collation_needed(sqlite.register_any)
+    with sqlite.explained("the merged schema"):
         for item in sorted(objects, key=lambda item: ("table", "index", "view", "trigger").index(item.kind)):
             connection.execute(item.statement)
         connection.close()
 
 
-def _keeps_rows(path: str, table: StoredTable, target: str) -> bool:
+def _keeps_rows(path: str, table: sqlite.StoredTable, target: str) -> bool:
     """Whether all rows of a table are the same under another definition, columns that it adds aside."""
     with tempfile.TemporaryDirectory() as folder:
         copy = _copied(path, os.path.join(folder, "copy.db"))
@@ -246,5 +237,5 @@ def _migrate(path: str, target: str) -> None:
     """Give a database the schema of another one, with the rows that fit it."""
     old, new = _schema(path), _schema(target)
     plan = plan_schema(old, new, lambda _: True)
-    with connect(path, write=True) as connection, explained(path):
+    with sqlite.connect(path, write=True) as connection, sqlite.explained(path):
         plan.run(connection, [item.drop for item in old.triggers()], [item.statement for item in new.triggers()])

@@ -20,23 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 import apsw
 
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
-from driftline.changesets._format.database import (
-    REGISTER,
-    STAT1,
-    StoredTable,
-    connect,
-    copied,
-    encoding_of,
-    explained,
-    file_name,
-    file_uri,
-    owner_of,
-    rebuild_statement,
-    register_any,
-    shape_differences,
-    stored_tables,
-    tables_from_database,
-)
+from driftline.changesets._format import database as sqlite
+from driftline.changesets._format.database import STAT1, StoredTable, owner_of, rebuild_statement
 from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
@@ -275,12 +260,12 @@ def _explained_apart(*paths: StrPath) -> Iterator[None]:
     """Explain an error of both databases; where one is damaged, which one."""
     names = [os.fspath(path) for path in paths]
     try:
-        with explained(" and ".join(names)):
+        with sqlite.explained(" and ".join(names)):
             yield
     except ChangesetError as error:
         if error.code == "corrupt_database":
             for name in names:
-                with connect(name) as connection, explained(name):
+                with sqlite.connect(name) as connection, sqlite.explained(name):
                     if connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
                         raise refused(error.code, f"{name} is a damaged database") from error
         raise
@@ -290,20 +275,20 @@ def _explained_apart(*paths: StrPath) -> Iterator[None]:
 def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
     """Both databases, open for reading in one transaction."""
     with ExitStack() as stack:
-        old_connection = stack.enter_context(connect(old))
-        connection = stack.enter_context(connect(new))
+        old_connection = stack.enter_context(sqlite.connect(old))
+        connection = stack.enter_context(sqlite.connect(new))
         stack.enter_context(_explained_apart(old, new))
-        encoding = encoding_of(connection)
-        olds = stored_tables(old_connection)
+        encoding = sqlite.encoding_of(connection)
+        olds = sqlite.stored_tables(old_connection)
         source: StrPath = old
-        if encoding_of(old_connection) != encoding and olds:
+        if sqlite.encoding_of(old_connection) != encoding and olds:
             # Databases of different encodings cannot be attached to one connection.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             source = recoded(old_connection, olds.values(), folder / "old.db", encoding)
-        connection.collation_needed(register_any)
-        connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
+        connection.collation_needed(sqlite.register_any)
+        connection.execute(f"ATTACH ? AS {OLD}", (f"{sqlite.file_uri(source)}?mode=ro",))
         connection.execute("BEGIN")
-        yield Sides(connection, encoding, stored_tables(connection), olds)
+        yield Sides(connection, encoding, sqlite.stored_tables(connection), olds)
 
 
 def shadows_differ(sides: Sides, table: StoredTable) -> bool:
@@ -340,7 +325,7 @@ def is_current(sides: Sides, table: StoredTable, side: str = NEW) -> bool:
     if table.module == "fts5":
         check = f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)"  # noqa: S608
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(sides.connection, Path(folder) / "copy.db", side)
+        copy = sqlite.copied(sides.connection, Path(folder) / "copy.db", side)
         try:
             copy.execute(check)
         except apsw.CorruptError:
@@ -397,7 +382,7 @@ class _Comparison:
                 self.found.problem("schema_mismatch", new, "another virtual table (--format sql changes tables)")
             elif new.has_rows:
                 self._compare_contents(TablePair(self.sides.connection, new, old, self.sides.encoding))
-        elif differences := shape_differences(old, new):
+        elif differences := sqlite.shape_differences(old, new):
             self.found.problem("schema_mismatch", new, f"{'; '.join(differences)} (--format sql changes tables)")
         else:
             if new.ddl != old.ddl:
@@ -464,7 +449,7 @@ class _Comparison:
             self.found.note("rowid", pair.new.name, "no primary key: rows are told apart by their rowid")
         if names := pair.new.foreign_collations or pair.old.foreign_collations:
             self.found.note(
-                "unknown_collation", pair.new.name, f"to apply it, SQLite needs {', '.join(names)}. {REGISTER}"
+                "unknown_collation", pair.new.name, f"to apply it, SQLite needs {', '.join(names)}. {sqlite.REGISTER}"
             )
         if pair.width > MAX_APPLIED_COLUMNS:
             self.found.note(
@@ -624,7 +609,7 @@ class Session:
         if tables is None:
             self._session.attach()
             return
-        known = stored_tables(self._connection)
+        known = sqlite.stored_tables(self._connection)
         for name in [tables] if isinstance(tables, str) else tables:
             if folded(name) not in known or known[folded(name)].kind == "virtual" or known[folded(name)].hides_rowid:
                 raise refused("unknown_table", f'the database has no table "{name}" to record')
@@ -632,17 +617,17 @@ class Session:
 
     def changeset(self) -> Changeset:
         """What happened so far, with old values."""
-        with explained("the session"):
+        with sqlite.explained("the session"):
             from driftline.changesets._format.changeset import Changeset
 
-            return Changeset.from_bytes(self._session.changeset(), tables_from_database(self._connection))
+            return Changeset.from_bytes(self._session.changeset(), sqlite.tables_from_database(self._connection))
 
     def patchset(self) -> Patchset:
         """What happened so far, with keys and new values."""
-        with explained("the session"):
+        with sqlite.explained("the session"):
             from driftline.changesets._format.changeset import Patchset
 
-            return Patchset.from_bytes(self._session.patchset(), tables_from_database(self._connection))
+            return Patchset.from_bytes(self._session.patchset(), sqlite.tables_from_database(self._connection))
 
     @property
     def size(self) -> int:
@@ -666,7 +651,7 @@ class Session:
 def _checked(connection: Any) -> apsw.Connection:
     if isinstance(connection, apsw.Connection):
         return connection
-    file_name(connection)  # says why a connection of Python's own module will not do
+    sqlite.file_name(connection)  # says why a connection of Python's own module will not do
     raise OptionError("a session records an open apsw.Connection; for a file there is `driftline changeset record`")
 
 
@@ -679,8 +664,8 @@ def record(
     """
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "before.db"
-        with connect(database) as connection, explained(str(database)):
-            copied(connection, before).close()
+        with sqlite.connect(database) as connection, sqlite.explained(str(database)):
+            sqlite.copied(connection, before).close()
         try:
             code = subprocess.run(list(command), check=False).returncode
         except OSError as error:

@@ -20,24 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
-from driftline.changesets._format.database import (
-    ROWID,
-    ColumnDefinition,
-    Database,
-    StoredTable,
-    TableDefinition,
-    connect,
-    copied,
-    encoding_of,
-    explained,
-    rebuild_statement,
-    register_any,
-    savepoint,
-    scan,
-    stored_tables,
-    tables_from_database,
-    unique_columns,
-)
+from driftline.changesets._format import database as sqlite
+from driftline.changesets._format.database import ROWID, StoredTable, rebuild_statement
 from driftline.changesets._format.show import (
     CHECK,
     RowStatements,
@@ -89,8 +73,8 @@ class SchemaObject(NamedTuple):
     @property
     def body(self) -> str:
         """The statement, for tables without their name: ALTER TABLE leaves it in quotes."""
-        is_table = self.kind == "table" and scan(self.text)[1].word == "table"
-        return self.text[TableDefinition.read(self.text).name.end :] if is_table else self.text
+        is_table = self.kind == "table" and sqlite.scan(self.text)[1].word == "table"
+        return self.text[sqlite.TableDefinition.read(self.text).name.end :] if is_table else self.text
 
 
 class Schema(NamedTuple):
@@ -104,7 +88,7 @@ class Schema(NamedTuple):
 
     @classmethod
     def of(cls, connection: apsw.Connection) -> Schema:
-        tables = stored_tables(connection)
+        tables = sqlite.stored_tables(connection)
         query = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
         found = [SchemaObject(*row) for row in connection.execute(query)]
         hidden = {name for name, table in tables.items() if table.kind == "shadow" or table.is_internal}
@@ -128,7 +112,7 @@ class SchemaPlan:
         """Change a database's schema, whole or not at all; without `last` only as far as rows need it."""
         connection.execute("PRAGMA legacy_alter_table = ON; PRAGMA foreign_keys = OFF")
         after = [] if last is None else [*self.after, *last]
-        with savepoint(connection):
+        with sqlite.savepoint(connection):
             for statement in (*first, *self.drop_views, *self.before, *after):
                 connection.execute(statement)
 
@@ -189,7 +173,7 @@ def _altered(old: StoredTable, new: StoredTable) -> list[str] | None:
     return statements if _leads_to(before, after, statements) else None
 
 
-def _can_be_added(column: ColumnDefinition) -> bool:
+def _can_be_added(column: sqlite.ColumnDefinition) -> bool:
     words = column.words()
     if words & _NOT_ADDED or ("not" in words and "default" not in words):
         return False
@@ -201,10 +185,10 @@ def _can_be_added(column: ColumnDefinition) -> bool:
     return True
 
 
-def _leads_to(before: TableDefinition, after: TableDefinition, statements: list[str]) -> bool:
+def _leads_to(before: sqlite.TableDefinition, after: sqlite.TableDefinition, statements: list[str]) -> bool:
     """Whether SQLite arrives at the wanted definition by ALTER TABLE, tried on an empty table."""
     scratch = apsw.Connection(":memory:")
-    scratch.collation_needed(register_any)
+    scratch.collation_needed(sqlite.register_any)
     try:
         scratch.execute(f"PRAGMA legacy_alter_table = ON; {before.text}")
         for statement in statements:
@@ -214,7 +198,7 @@ def _leads_to(before: TableDefinition, after: TableDefinition, statements: list[
         )
     except (apsw.Error, StopIteration):
         return False
-    return _exact(text[TableDefinition.read(text).name.end :]) == _exact(after.text[after.name.end :])
+    return _exact(text[sqlite.TableDefinition.read(text).name.end :]) == _exact(after.text[after.name.end :])
 
 
 def _rebuilt(old: StoredTable, new: StoredTable, scratch: str) -> Iterator[str]:
@@ -282,7 +266,7 @@ _STRICT_TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'
 
 
 def _exact(text: str) -> list[Any]:
-    return [token.text for token in scan(text)]
+    return [token.text for token in sqlite.scan(text)]
 
 
 PRAGMAS = ("user_version", "application_id")
@@ -298,18 +282,18 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.Di
     found = databases.DiffFindings()
     with ExitStack() as stack:
         rows = stack.enter_context(tempfile.TemporaryFile())
-        target = stack.enter_context(connect(new))
-        source = stack.enter_context(connect(old))
-        with explained(str(old)):
+        target = stack.enter_context(sqlite.connect(new))
+        source = stack.enter_context(sqlite.connect(old))
+        with sqlite.explained(str(old)):
             old_schema = Schema.of(source)
-        with explained(str(new)):
+        with sqlite.explained(str(new)):
             new_schema = Schema.of(target)
         wants = settings.selection({*new_schema.tables, *old_schema.tables})
         plan = plan_schema(old_schema, new_schema, lambda item: wants(item.table))
         migrated = _migrated(stack, source, plan, old)
         sides = stack.enter_context(databases.opened_sides(migrated, new))
         touched = set(plan.touched)
-        with explained(str(new)):
+        with sqlite.explained(str(new)):
             script = _Rows(sides, found, rows, wants)
             touched |= script.run()
 
@@ -341,16 +325,16 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.Di
     return found
 
 
-def write_sql(out: IO[bytes], data: Changes, database: Database) -> None:
+def write_sql(out: IO[bytes], data: Changes, database: sqlite.Database) -> None:
     """Write a changeset or patchset as a script for a database of this schema, in an order that runs.
 
     Triggers and cascades are off, as for `as_recorded`: the file holds what they did.
     """
-    with connect(database) as connection, explained("the database"), tempfile.TemporaryFile() as rows:
+    with sqlite.connect(database) as connection, sqlite.explained("the database"), tempfile.TemporaryFile() as rows:
         schema = Schema.of(connection)
-        literal = script_literals(encoding_of(connection))
+        literal = script_literals(sqlite.encoding_of(connection))
         touched = set()
-        changes = iterate(data, tables_from_database(connection))
+        changes = iterate(data, sqlite.tables_from_database(connection))
         for name, operations in groupby(changes, key=lambda operation: folded(operation.table.name)):
             first = next(operations)
             check_named(first.table)
@@ -374,7 +358,7 @@ def _statements_of(
     connection: apsw.Connection, schema: str, table: StoredTable, literal: Callable[[Field], str]
 ) -> RowStatements:
     collations = {folded(name) for name in (*table.collations, *table.key_collations)}
-    unique = unique_columns(connection, schema, table)
+    unique = sqlite.unique_columns(connection, schema, table)
     return RowStatements(table.table, literal, unique, exact=not collations <= {"binary"})
 
 
@@ -383,8 +367,8 @@ def _migrated(stack: ExitStack, source: apsw.Connection, plan: SchemaPlan, old: 
     if not plan.before:
         return old
     path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "migrated.db"
-    with explained(str(old)):
-        copy = copied(source, path)
+    with sqlite.explained(str(old)):
+        copy = sqlite.copied(source, path)
         copy.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
         copy.execute("PRAGMA synchronous = OFF")
         plan.run(copy)
