@@ -8,31 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, starmap
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from driftline.changesets._format.records import (
-    Hashes,
-    Indexes,
-    Mask,
-    RecordWriter,
-    Vector,
-    concatenated,
-    content_of,
-    differ,
-    empty_data,
-    from_arrow,
-    from_values,
-    hash_keys,
-    key_numbers,
-    null_keys,
-    of_numbers,
-    session_order,
-    with_affinity,
-)
+from driftline.changesets._format import records as columnar
+from driftline.changesets._format.records import Hashes, Indexes, Mask, Vector, concatenated, from_values
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     DELETE,
@@ -127,7 +110,7 @@ class EventLog:
         ]
         before, after = map(np.concatenate, zip(*moved, strict=True))
         stacked = [concatenated(columns) for columns in zip(*(part.images for part in self._parts), strict=True)]
-        images = [with_affinity(vector, kind) for vector, kind in zip(stacked, self.table.affinities, strict=True)]
+        images = list(starmap(columnar.with_affinity, zip(stacked, self.table.affinities, strict=True)))
         return Events(images, before, after, np.concatenate([part.indirect for part in self._parts]))
 
 
@@ -159,11 +142,11 @@ def _named_columns(data: Any) -> list[tuple[str, Any]]:
 
 def _as_vector(column: Any, name: str) -> Vector:
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        return from_arrow(column, name=name)
+        return columnar.from_arrow(column, name=name)
     if hasattr(column, "to_arrow"):
-        return from_arrow(column.to_arrow(), name=name)
+        return columnar.from_arrow(column.to_arrow(), name=name)
     if hasattr(column, "dtype") and column.dtype.kind in "biuf":
-        return from_arrow(pa.array(column), name=name)
+        return columnar.from_arrow(pa.array(column), name=name)
     return from_values([plain_value(value) for value in column])
 
 
@@ -200,7 +183,7 @@ def consolidated(table: Table, events: Events, *, partial: bool = False) -> Even
     visits = _visits(table, events)
     firsts = np.arange(len(visits)) if visits.key is None else np.unique(visits.key, return_index=True)[1]
     is_followed = len(firsts) > 0 and _is_followed(events, visits, int(firsts[-1]))
-    order = session_order(visits.hashes[firsts], event_after_last_key=is_followed)
+    order = columnar.session_order(visits.hashes[firsts], event_after_last_key=is_followed)
     if visits.key is None:
         entries = _entries_of_single_visits(events, visits)
     else:
@@ -216,12 +199,12 @@ def _visits(table: Table, events: Events) -> _Visits:
     pairs = np.stack([(events.before != NOWHERE) & ~same_key, events.after != NOWHERE], axis=1)
     event, side = np.nonzero(pairs)
     image = np.where(side == 0, events.before[event], events.after[event])
-    recorded = ~null_keys(key)[image]
+    recorded = ~columnar.null_keys(key)[image]
     if not recorded.all():
         event, side, image = event[recorded], side[recorded], image[recorded]
     keys = [vector.take(image) for vector in key]
-    hashes = hash_keys(keys)
-    return _Visits(event, (side == 0) | same_key[event], side == 1, key_numbers(keys, hashes), hashes)
+    hashes = columnar.hash_keys(keys)
+    return _Visits(event, (side == 0) | same_key[event], side == 1, columnar.key_numbers(keys, hashes), hashes)
 
 
 def _keeps_its_key(key: list[Vector], events: Events) -> Mask:
@@ -232,7 +215,7 @@ def _keeps_its_key(key: list[Vector], events: Events) -> Mask:
         same[updates] = True
         for vector in key:
             before, after = vector.take(events.before[updates]), vector.take(events.after[updates])
-            same[updates] &= ~differ(before, after, bitwise=True)
+            same[updates] &= ~columnar.differ(before, after, bitwise=True)
     return same
 
 
@@ -334,7 +317,7 @@ def section_pieces(table: Table, entries: Events, marker: int) -> Iterator[bytes
     if not len(records):
         return
     yield table.header(marker)
-    yield content_of(records)
+    yield columnar.content_of(records)
 
 
 def encoded_entries(table: Table, entries: Events, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
@@ -346,13 +329,13 @@ def encoded_entries(table: Table, entries: Events, marker: int) -> tuple[pa.Larg
         if mask.any()
     ]
     if not found:
-        return empty_data(0), np.empty(0, dtype=np.int64)
+        return columnar.empty_data(0), np.empty(0, dtype=np.int64)
     if len(found) == 1:
         return found[0]
     # Each kind is in output order already; this interleaves them.
     owners = np.concatenate([rows for _, rows in found])
     order = np.argsort(owners, kind="stable")
-    return pa.concat_arrays([records for records, _ in found]).take(of_numbers(order)), owners[order]
+    return pa.concat_arrays([records for records, _ in found]).take(columnar.of_numbers(order)), owners[order]
 
 
 def _records(
@@ -366,14 +349,15 @@ def _records(
     if kind == UPDATE:
         # Unknown old values (patchsets by key) count as changed; keys never do.
         pairs = zip(old, new, flags, strict=True)
-        changed = [np.zeros(len(rows), bool) if f else differ(b, a) & ~a.has_tag(TAG_UNDEFINED) for b, a, f in pairs]
+        never = np.zeros(len(rows), dtype=bool)
+        changed = [never if f else columnar.differ(b, a) & ~a.has_tag(TAG_UNDEFINED) for b, a, f in pairs]
         any_change = np.logical_or.reduce(changed)
         if not any_change.all():
             left = np.flatnonzero(any_change)
             old, new = ([vector.take(left) for vector in side] for side in (old, new))
             changed, rows = [mask[left] for mask in changed], rows[left]
     indirect = entries.indirect[rows]
-    writer = RecordWriter(len(rows))
+    writer = columnar.RecordWriter(len(rows))
     writer.byte(kind)
     writer.byte(indirect.astype(np.uint8) if indirect.any() else 0)
     masks: list[Mask | None] = [*changed] or [None] * len(flags)

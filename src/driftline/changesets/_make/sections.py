@@ -19,24 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from driftline.changesets._format import records as columnar
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.read import Header, Window, key_of, records_in, split_fields
-from driftline.changesets._format.records import (
-    Hashes,
-    Indexes,
-    as_numbers,
-    binary_array,
-    byte_ranges,
-    content_of,
-    from_fields,
-    hash_keys,
-    joined_fields,
-    of_bytes,
-    of_numbers,
-    rows_that_meet,
-    sequence_numbers,
-    session_order,
-)
+from driftline.changesets._format.records import Hashes, Indexes, as_numbers, of_bytes, of_numbers
 from driftline.changesets._format.session import EventLog, Events, encoded_entries, image_columns, single_entries
 from driftline.changesets._format.streams import merged, mixed_formats, other_shape
 from driftline.changesets._format.table import FIRST_BUCKETS, Row, Table, bucket_count, folded, refused
@@ -71,22 +57,22 @@ def encoded(
         return None
     entries, hashes = found
     rows = np.where(entries.after >= 0, entries.after, entries.before)
-    keys = joined_fields([entries.images[index].take(rows) for index in table.key_indexes])
+    keys = columnar.joined_fields([entries.images[index].take(rows) for index in table.key_indexes])
     records, places = encoded_entries(table, entries, marker)
     lengths = np.zeros(len(events), dtype=np.int64)
-    lengths[places] = byte_ranges(records)[1]
-    return hashes, keys, binary_array(_offsets(lengths), content_of(records))
+    lengths[places] = columnar.byte_ranges(records)[1]
+    return hashes, keys, columnar.binary_array(_offsets(lengths), columnar.content_of(records))
 
 
 def _has_repeated_key(hashes: Hashes, keys: pa.LargeBinaryArray | pa.ChunkedArray) -> bool:
     """Whether a key comes twice: equal keys have equal hashes, so only keys whose hashes meet are compared."""
-    suspects = rows_that_meet(hashes)
+    suspects = columnar.rows_that_meet(hashes)
     return bool(len(suspects)) and len(keys.take(of_numbers(suspects)).unique()) < len(suspects)
 
 
 def _in_order(records: pa.LargeBinaryArray, order: Indexes) -> Iterator[memoryview]:
     for start in range(0, len(order), _WRITE_ROWS):
-        yield content_of(records.take(of_numbers(order[start : start + _WRITE_ROWS])))
+        yield columnar.content_of(records.take(of_numbers(order[start : start + _WRITE_ROWS])))
 
 
 def _offsets(lengths: Indexes) -> Indexes:
@@ -155,11 +141,11 @@ class Spool:
         if found is None:
             raise self._repeated_key()
         hashes, keys, records = found
-        self._records.write(content_of(records))
-        self._keys.write(content_of(keys))
+        self._records.write(columnar.content_of(records))
+        self._keys.write(columnar.content_of(keys))
         self._hashes.append(hashes)
-        self._record_lengths.append(byte_ranges(records)[1])
-        self._key_lengths.append(byte_ranges(keys)[1])
+        self._record_lengths.append(columnar.byte_ranges(records)[1])
+        self._key_lengths.append(columnar.byte_ranges(keys)[1])
         self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
 
     def add_rows(self, events: Iterable[tuple[Row | None, Row | None]]) -> None:
@@ -179,7 +165,7 @@ class Spool:
         if not keys_are_unique and _has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
             raise self._repeated_key()
         lengths = np.concatenate(self._record_lengths)
-        order = session_order(hashes, event_after_last_key=event_after_last_key)
+        order = columnar.session_order(hashes, event_after_last_key=event_after_last_key)
         order = order[lengths[order] > 0]
         if len(order):
             write_all(out, self._table.header(self._marker))
@@ -200,7 +186,7 @@ def _mapped(file: IO[bytes], lengths: Sequence[Indexes]) -> pa.LargeBinaryArray:
     file.flush()
     offsets = _offsets(np.concatenate(lengths))
     content = np.memmap(file, dtype=np.uint8, mode="r") if offsets[-1] else np.empty(0, dtype=np.uint8)
-    return binary_array(offsets, content)
+    return columnar.binary_array(offsets, content)
 
 
 class SectionPlan(NamedTuple):
@@ -228,7 +214,7 @@ def encode_events(plan: SectionPlan, collector: EventCollector, first_event: int
     found = encoded(plan.table, events, plan.marker)
     if found is None:
         raise key_collision(plan.table)
-    sequence = sequence_numbers(np.arange(first_event, first_event + len(events)), plan.buckets)
+    sequence = columnar.sequence_numbers(np.arange(first_event, first_event + len(events)), plan.buckets)
     hashes, keys, records = found
     columns = [of_numbers(hashes), of_numbers(sequence), keys, records]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
@@ -372,7 +358,7 @@ def _key_hashes(keys: list[bytes], columns: int) -> Hashes:
     if not keys:
         return np.empty(0, dtype=np.uint32)
     fields = [keys] if columns == 1 else list(zip(*(split_fields(key) for key in keys), strict=True))
-    return hash_keys([from_fields(column) for column in fields])
+    return columnar.hash_keys([columnar.from_fields(column) for column in fields])
 
 
 def _growths(effects: npt.NDArray[np.int8]) -> Indexes:
