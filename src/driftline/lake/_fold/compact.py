@@ -26,22 +26,11 @@ from driftline.deltas import ColumnSchema, make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, new_files, plan_fold, usable_snapshot
-from driftline.lake._store import schemas, tables
+from driftline.lake._store import rows as stored, schemas, tables
 from driftline.lake._store.envelopes import envelope_paths, envelope_transaction, maker_of, origin_of
 from driftline.lake._store.flush import count_set_aside, count_waiting, flush_envelopes, log_transaction
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
 from driftline.lake._store.parquet import DataFile, read_file, write_file
-from driftline.lake._store.rows import (
-    META_COLUMNS,
-    ROW_ID,
-    STAMPS,
-    base_file_schema,
-    deletes_file_schema,
-    delta_file_schema,
-    escape_name,
-    state_file_schema,
-    unescape_name,
-)
 
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
 SMALL_BYTES = 4 << 20
@@ -180,7 +169,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
         latest = tables.load(plan.lake, plan.table, "deletes")
         if latest is None:
             first = tables.Commit(adds=list(wanted.values()), metadata=details)
-            return tables.create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
+            return tables.create(plan.lake, plan.table, "deletes", stored.deletes_file_schema(), first)
         present = {file.path for file in latest.files()}
         adds = [file for path, file in wanted.items() if path not in present]
         return latest.append(tables.Commit(adds, sorted(present - set(wanted)), metadata=details))
@@ -202,7 +191,7 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     overwrite = plan.snapshot is None or _columns_changed(plan)
     removes = () if overwrite else sorted(changes.replaced_base)
     commit = tables.Commit(changes.base, removes, marks, details, overwrite=overwrite)
-    latest, schema = tables.load(plan.lake, plan.table, "base"), base_file_schema(plan.columns)
+    latest, schema = tables.load(plan.lake, plan.table, "base"), stored.base_file_schema(plan.columns)
     if latest is None:
         done = tables.create(plan.lake, plan.table, "base", schema, commit)
     else:
@@ -232,7 +221,7 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
         groups = _groups([file for file in files if file.path in folded], small_bytes, min_files)
         if deltas_table is None or not groups:
             return True
-        schema = delta_file_schema(schemas.every_column(deltas_table))
+        schema = stored.delta_file_schema(schemas.every_column(deltas_table))
         merged = [_merge(lake, table, group, schema) for group in groups]
         removes = [file.path for group in groups for file in group]
         details = {"operation": "merge files"}
@@ -277,8 +266,8 @@ def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> Dat
 
 def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
     """Write the plain rows of a base file under its name."""
-    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
-    plain = pa.Table.from_arrays(arrays, schema=state_file_schema(columns))
+    arrays = [rows[stored.ROW_ID], *(rows[stored.escape_name(column.name)] for column in columns)]
+    plain = pa.Table.from_arrays(arrays, schema=stored.state_file_schema(columns))
     return write_file(lake, relative(table, "state"), name, plain)
 
 
@@ -291,7 +280,7 @@ def follow_base(lake: Lake, table: str) -> None:
         if base is None or (tables.transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
             return True
         columns = _columns_of(base)
-        schema = state_file_schema(columns)
+        schema = stored.state_file_schema(columns)
         wanted = {file.path: file for file in base.files()}
         pins = {FOLLOWED_BASE: base.version()}
         details = {"operation": "state", "base": base.version()}
@@ -316,15 +305,17 @@ def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[Column
         if is_complete:
             size = lake.files().get_file_info(path).size
             return DataFile(base.path, size, base.rows, base.min_row_id, base.max_row_id)
-    rows = read_file(lake, relative(table, "base", base.path), base_file_schema(columns))
+    rows = read_file(lake, relative(table, "base", base.path), stored.base_file_schema(columns))
     return write_state_file(lake, table, base.path, rows, columns)
 
 
 def _columns_of(
-    delta_table: tables.StoredTable, plain_name: Callable[[str], str] = unescape_name
+    delta_table: tables.StoredTable, plain_name: Callable[[str], str] = stored.unescape_name
 ) -> list[ColumnSchema]:
     """The table's own columns, by the types of the files; json is a string to every reader."""
-    fields = [field for field in delta_table.schema() if field.name not in META_COLUMNS and field.name != STAMPS]
+    fields = [
+        field for field in delta_table.schema() if field.name not in stored.META_COLUMNS and field.name != stored.STAMPS
+    ]
     return [ColumnSchema(plain_name(field.name), schemas.column_type(field.type)) for field in fields]
 
 
@@ -510,7 +501,7 @@ def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Trac
     files = collect_changes(plan, engine(plan, job, tracker)).base
     details = {"operation": "archive", "horizon": str(horizon)}
     commit = tables.Commit(files, (), {schemas.ARCHIVED_BEFORE: horizon}, details, overwrite=True)
-    schema = base_file_schema(plan.columns)
+    schema = stored.base_file_schema(plan.columns)
 
     def attempt() -> bool:
         archive = tables.load(lake, table, "archive")

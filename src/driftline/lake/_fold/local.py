@@ -25,20 +25,10 @@ from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._fold.fold import Folded, fold, fold_early
 from driftline.lake._fold.plan import DeltaWork, FoldPlan, KeyRange, bounded_rows, delta_work, lower_bounds
+from driftline.lake._store import rows as stored
 from driftline.lake._store.flush import read_taken
 from driftline.lake._store.lake import Part, relative
 from driftline.lake._store.parquet import DataFile, conform, read_batches, read_file
-from driftline.lake._store.rows import (
-    ROW_ID,
-    base_file_schema,
-    deletes_file_schema,
-    delta_file_schema,
-    escape_name,
-    fold_schema,
-    json_texts,
-    one_array,
-    string_texts,
-)
 from driftline.lake._store.stamps import stamp_deltas, stamped_schema
 
 ROWS_PER_TASK = 250_000
@@ -103,7 +93,7 @@ def split_work(
 def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[pa.Table]:
     """The stamped deltas of a unit of reading within the plan's timestamps, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
-    schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
+    schema = (stored.delta_file_schema if plain else stored.fold_schema)(plan.ever if job.checks_ids else plan.columns)
     if work.path.endswith(".json"):
         name = work.path.removeprefix(relative(plan.table, "envelopes") + "/")
         taken = read_taken(plan.lake, plan.table, name, plan.ever, plan.horizon)
@@ -150,10 +140,12 @@ def split_by_range(stamped: pa.Table, lower_bounds: Sequence[str]) -> list[tuple
 
 def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[pa.Table], originals: bool = False) -> RangeInput:
     """A range with its deltas and the rows of its files."""
-    empty = _with_originals(stamped_schema(plan.columns).empty_table(), delta_file_schema(()).empty_table(), originals)
+    empty = _with_originals(
+        stamped_schema(plan.columns).empty_table(), stored.delta_file_schema(()).empty_table(), originals
+    )
     deltas = pa.concat_tables(pieces) if pieces else empty
-    base = load_part(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
-    deletes = load_part(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
+    base = load_part(plan, plan.base_part(), key_range.base, key_range, stored.base_file_schema(plan.columns))
+    deletes = load_part(plan, "deletes", key_range.deletes, key_range, stored.deletes_file_schema())
     return RangeInput(key_range, deltas, base, deletes)
 
 
@@ -171,9 +163,9 @@ def load_part(
     tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     if key_range.is_piece and key_range.low is not None:
-        table = table.filter(pc.greater_equal(table[ROW_ID], key_range.low))
+        table = table.filter(pc.greater_equal(table[stored.ROW_ID], key_range.low))
     if key_range.is_piece and key_range.high is not None:
-        table = table.filter(pc.less(table[ROW_ID], key_range.high))
+        table = table.filter(pc.less(table[stored.ROW_ID], key_range.high))
     return table
 
 
@@ -230,13 +222,13 @@ def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa
     """The ids of rows of delta files, computed from their content."""
     texts = pc.binary_join_element_wise(
         '{"clientId":',
-        string_texts(one_array(rows["_client_id"])),
+        stored.string_texts(stored.one_array(rows["_client_id"])),
         ',"columns":[',
         column_texts(rows, columns),
         '],"hlc":"',
-        pc.cast(one_array(rows["_hlc"]), pa.string()),
+        pc.cast(stored.one_array(rows["_hlc"]), pa.string()),
         '","rowId":',
-        string_texts(one_array(rows["_row_id"])),
+        stored.string_texts(stored.one_array(rows["_row_id"])),
         f',"table":{string_text(table)}}}',
         "",
     )
@@ -248,7 +240,7 @@ def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa
 
 def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
     """Raise an error that names the file and the first row whose id does not match its content."""
-    given = one_array(rows["_delta_id"])
+    given = stored.one_array(rows["_delta_id"])
     wrong = pc.fill_null(pc.not_equal(given, delta_ids(table, rows, columns)), True)
     if pc.any(wrong).as_py():
         position = pc.index(wrong, True).as_py()
@@ -259,7 +251,7 @@ def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema],
 
 def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
     """The canonical JSON of each row's `columns`, without the brackets, in the order of `_columns`."""
-    named = one_array(rows["_columns"])
+    named = stored.one_array(rows["_columns"])
     flat = named.flatten()
     codes = pc.fill_null(pc.index_in(flat, value_set=pa.array([c.name for c in columns], pa.string())), -1)
     numbers = codes.to_numpy(zero_copy_only=False)
@@ -279,9 +271,9 @@ def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array,
     for number, column in enumerate(columns):
         chosen = np.flatnonzero(numbers == number)
         if len(chosen):
-            values = one_array(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
+            values = stored.one_array(rows[stored.escape_name(column.name)]).take(pa.array(parents[chosen]))
             start = f'{{"column":{string_text(column.name)},"value":'
-            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column), "}", ""))
+            pieces.append(pc.binary_join_element_wise(start, stored.json_texts(values, column), "}", ""))
             positions.append(chosen)
     order = np.concatenate(positions)
     back = np.empty(len(order), dtype=np.int64)

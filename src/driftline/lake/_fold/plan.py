@@ -10,24 +10,11 @@ from functools import partial
 import pyarrow as pa
 
 from driftline.deltas import ColumnSchema
+from driftline.lake._store import schemas
 from driftline.lake._store.flush import WaitingEnvelope, envelopes_of
 from driftline.lake._store.lake import Lake, Part, is_merged, relative
 from driftline.lake._store.parquet import DataFile, read_batches, row_group_sizes
 from driftline.lake._store.rows import ROW_ID
-from driftline.lake._store.schemas import (
-    Pins,
-    Snapshot,
-    archive_files,
-    check_horizon,
-    every_column,
-    generation_of,
-    horizon_of,
-    pins_of,
-    required_table,
-    schema_of,
-    snapshot_as_of,
-    snapshot_of,
-)
 from driftline.lake._store.tables import StoredTable, load, loaded
 
 ROWS_PER_RANGE = 150_000
@@ -60,14 +47,14 @@ class FoldPlan:
     table: str
     columns: tuple[ColumnSchema, ...]
     key: tuple[str, ...]
-    snapshot: Snapshot | None  # None: fold from the deltas alone (or from the archived base)
+    snapshot: schemas.Snapshot | None  # None: fold from the deltas alone (or from the archived base)
     archived: tuple[DataFile, ...]
     deltas: tuple[DataFile, ...]
     deltas_version: int
     ranges: tuple[KeyRange, ...]
     as_of: int | None = None
     horizon: int | None = None
-    base_pins: Pins | None = None  # what `base` pinned when the plan was made
+    base_pins: schemas.Pins | None = None  # what `base` pinned when the plan was made
     ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
     envelopes: tuple[WaitingEnvelope, ...] = ()  # pending deltas, for readers
     generation: int = 1
@@ -109,14 +96,14 @@ def plan_fold(
     """
     # Base before deltas: a snapshot that is committed in between pins more than this plan has, and is noticed.
     base_table = load(lake, table, "base")
-    base_pins = pins_of(base_table)
-    newest, schema = required_table(lake, table)
+    base_pins = schemas.pins_of(base_table)
+    newest, schema = schemas.required_table(lake, table)
     deltas_table = newest if deltas_version in (None, newest.version()) else loaded(lake, table, version=deltas_version)
-    schema = schema_of(deltas_table) or schema
-    horizon = horizon_of(newest)
+    schema = schemas.schema_of(deltas_table) or schema
+    horizon = schemas.horizon_of(newest)
     latest = as_of if snapshot_as_of is None else snapshot_as_of
-    check_horizon(table, latest, horizon)
-    ever = tuple(every_column(deltas_table))
+    schemas.check_horizon(table, latest, horizon)
+    ever = tuple(schemas.every_column(deltas_table))
     removed = [each for each in ever if each.name not in schema.names] if with_removed else ()
     columns = (*schema.columns, *removed)
     snapshot = None if full else usable_snapshot(lake, table, latest, columns, deltas_table, base_table)
@@ -127,7 +114,7 @@ def plan_fold(
         new = [file for file in new if file.min_hlc is None or file.min_hlc <= as_of]
     kept = [file for file in new if horizon is None or file.max_hlc is None or file.max_hlc >= horizon]
     deltas = tuple(sorted(kept, key=lambda file: file.path))
-    archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
+    archived = tuple(schemas.archive_files(lake, table, horizon)) if snapshot is None else ()
     plan = FoldPlan(
         lake,
         table,
@@ -143,7 +130,7 @@ def plan_fold(
         base_pins,
         ever,
         envelopes_of(lake, table, deltas_table) if envelopes else (),
-        generation_of(deltas_table),
+        schemas.generation_of(deltas_table),
     )
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 
@@ -190,18 +177,21 @@ def usable_snapshot(
     columns: Sequence[ColumnSchema],
     deltas_table: StoredTable,
     base_table: StoredTable | None,
-) -> Snapshot | None:
+) -> schemas.Snapshot | None:
     """The newest snapshot that can replace the deltas it folds, as of an hlc."""
-    snapshot = snapshot_of(lake, table, base_table) if as_of is None else snapshot_as_of(lake, table, as_of, base_table)
+    if as_of is None:
+        snapshot = schemas.snapshot_of(lake, table, base_table)
+    else:
+        snapshot = schemas.snapshot_as_of(lake, table, as_of, base_table)
     if snapshot is None or snapshot.deltas_version > deltas_table.version():
         return None
-    if snapshot.generation != generation_of(deltas_table):
+    if snapshot.generation != schemas.generation_of(deltas_table):
         return None
     return snapshot if snapshot.covers(columns, lake, table) else None
 
 
 def new_files(
-    lake: Lake, table: str, deltas_table: StoredTable, base_pins: Pins | None, snapshot: Snapshot | None
+    lake: Lake, table: str, deltas_table: StoredTable, base_pins: schemas.Pins | None, snapshot: schemas.Snapshot | None
 ) -> list[DataFile] | None:
     """The delta files that a snapshot does not fold, or None where its version of deltas is no longer in the log."""
     files = deltas_table.files()

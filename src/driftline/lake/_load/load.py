@@ -39,33 +39,11 @@ from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, delta_ids, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold, with_staged
-from driftline.lake._load.ingest import (
-    Extraction,
-    IngestPlan,
-    Scheduler,
-    Survey,
-    event_columns,
-    inferred_schema,
-    ingest_locally,
-    plan_ingest,
-    survey,
-)
+from driftline.lake._load import ingest as ingestion
+from driftline.lake._store import schemas
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns, one_array
-from driftline.lake._store.schemas import (
-    LOAD,
-    LoadHistory,
-    ReadOffsets,
-    Window,
-    every_column,
-    greatest_hlc,
-    load_history,
-    refused_before,
-    register,
-    registered,
-    start_generation,
-)
 from driftline.lake._store.tables import Commit, load, loaded, retried
 from driftline.sources import declared_numbers, fingerprint, has_text_cells as is_text, header_of, write_empty_like
 from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
@@ -76,7 +54,7 @@ REMEDY = "run it once with --full-refresh, which starts a new generation of the 
 _LISTED = 3  # row ids of each range that a comparison names
 _DOUBLES = ("number", "json")  # kinds of columns with doubles
 
-Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
+Surveyor = Callable[[Sequence[LineRange]], Iterable[ingestion.Survey]]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -84,8 +62,8 @@ Bools = npt.NDArray[np.bool_]
 class Schedulers:
     """Where the work of a load runs: the kernels of ingestion, of surveys and of folds."""
 
-    ingest: Scheduler = ingest_locally
-    survey: Surveyor = lambda ranges: map(survey, ranges)
+    ingest: ingestion.Scheduler = ingestion.ingest_locally
+    survey: Surveyor = lambda ranges: map(ingestion.survey, ranges)
     fold: Engine = run_locally
 
 
@@ -105,7 +83,7 @@ class WantedSnapshot:
 
     label: str
     fingerprint: str
-    start: Callable[[LoadHistory], int]
+    start: Callable[[schemas.LoadHistory], int]
     before: str | None = None  # the fingerprint of the snapshot that `difference` starts from
 
 
@@ -135,7 +113,7 @@ class LoadJob:
         return sha256_hex(canonical_json(parts))[:32]
 
 
-def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool = False) -> None:
+def check_unclaimed(job: LoadJob, ledger: schemas.LoadHistory, *, follows_changes: bool = False) -> None:
     """Refuse a table with other writers: it cannot be made equal to a snapshot without losing their rows."""
     if ledger.windows if follows_changes else ledger.changes:
         was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
@@ -150,36 +128,36 @@ def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool 
         raise LakeError(message, code="unknown_lake")
 
 
-def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
+def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> schemas.Window:
     """Make the state as of a snapshot's window equal to it; what was loaded before is not written again."""
-    ledger = load_history(job.lake, job.table)
+    ledger = schemas.load_history(job.lake, job.table)
     content = job.content(wanted.fingerprint)
     known = ledger.find(wanted.label)
     if known is not None and ledger.holds(wanted.label, content):
         return known
     start = known.start if known else wanted.start(ledger)
-    window = Window(wanted.label, start, known.last if known else start - 1, content, job.by)
+    window = schemas.Window(wanted.label, start, known.last if known else start - 1, content, job.by)
     # The difference is enough where the lake's state before a new window is the snapshot that it starts from.
     before = None if known is not None or wanted.before is None else ledger.before(start)
     follows = before is not None and ledger.holds(before.label, job.content(wanted.before or ""))
     return _load(job, ledger, window, events, follows)
 
 
-def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
+def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> schemas.Window | None:
     """Make the current state equal to the newest available snapshot, where later loaded ones are missing now."""
-    ledger = load_history(job.lake, job.table)
+    ledger = schemas.load_history(job.lake, job.table)
     newest, content = ledger.newest, job.content(fingerprint)
     if newest is None or ledger.holds(newest.label, content):
         return None
     return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
 
 
-def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location) -> int:
+def load_changes(job: LoadJob, start: str, after: schemas.ReadOffsets, events: Location) -> int:
     """Load change events, exactly once: one commit has the deltas and how far each file was read; the number of deltas.
 
     `start` is the digest of the positions at which the events start.
     """
-    ledger = load_history(job.lake, job.table)
+    ledger = schemas.load_history(job.lake, job.table)
     check_unclaimed(job, ledger, follows_changes=True)
     if ledger.changes and ledger.changes_key != job.key:
         key = ", ".join(ledger.changes_key)
@@ -189,14 +167,14 @@ def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location)
         return 0
     if positions_digest(ledger.changes) != start:
         raise LakeError(f"table {job.table} was loaded meanwhile: run it again", code="commit_conflict")
-    first = max(Clock().now(), greatest_hlc(job.lake, job.table) + 1)
+    first = max(Clock().now(), schemas.greatest_hlc(job.lake, job.table) + 1)
     with _explaining_types(job):
         _prepare(job, events, first, "of now")
         files, _ = _ingest(job, events, first)
     return _append(job, ledger, ledger.with_changes(after, job.key), files, "changes")
 
 
-def positions_digest(positions: ReadOffsets) -> str:
+def positions_digest(positions: schemas.ReadOffsets) -> str:
     """The identity of read positions, without the versions of the files."""
     return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
@@ -204,8 +182,8 @@ def positions_digest(positions: ReadOffsets) -> str:
 def reload(job: LoadJob, events: SnapshotEvents) -> int:
     """Start a new generation of the table, empty, with the columns of this snapshot; its number."""
     schema = table_schema(job, events.whole(), known=None)
-    number = start_generation(job.lake, job.table, schema.columns)
-    register(job.lake, schema)
+    number = schemas.start_generation(job.lake, job.table, schema.columns)
+    schemas.register(job.lake, schema)
     return number
 
 
@@ -213,17 +191,19 @@ def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> T
     """The schema: declared types, else those of the lake, else for typed sources those of their values."""
     if job.columns is not None and known is not None:
         return known
-    names = event_columns(events)
+    names = ingestion.event_columns(events)
     types: JsonObject = {name: kind for name, kind in job.source_types.items() if name in names and kind != "number"}
     types.update({column.name: column.type for column in known.columns} if known else {})
     if not job.is_text and not set(names) <= {*types, *job.types}:
-        seen = inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
+        seen = ingestion.inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
         types = {**{column.name: column.type for column in seen.columns}, **types}
     types.update(job.types)
     return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
 
 
-def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
+def _load(
+    job: LoadJob, ledger: schemas.LoadHistory, window: schemas.Window, events: SnapshotEvents, by_difference: bool
+) -> schemas.Window:
     first = window.last + 1
     difference = events.difference() if by_difference else None
     source = difference or events.whole()
@@ -242,10 +222,10 @@ def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEve
 
 def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
     """Register the schema of the snapshot; refuse a timestamp before the horizon."""
-    schema = table_schema(job, events, registered(job.lake, job.table))
+    schema = table_schema(job, events, schemas.registered(job.lake, job.table))
     _refuse_other_types(job, schema)
-    register(job.lake, schema)
-    limit = refused_before(load(job.lake, job.table, "deltas"))
+    schemas.register(job.lake, schema)
+    limit = schemas.refused_before(load(job.lake, job.table, "deltas"))
     if limit is not None and first < limit:
         message = f"snapshot {label} of {job.table} lies before the retention horizon {limit}"
         raise LakeError(f"{message}: set 'since' to a later day", code="TOO_OLD")
@@ -253,7 +233,7 @@ def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
 
 def _refuse_other_types(job: LoadJob, schema: TableSchema) -> None:
     deltas_table = load(job.lake, job.table, "deltas")
-    ever = every_column(deltas_table) if deltas_table is not None else []
+    ever = schemas.every_column(deltas_table) if deltas_table is not None else []
     there = {column.name.casefold(): column for column in ever}
     for column in schema.columns:
         known = there.get(column.name.casefold())
@@ -295,8 +275,8 @@ def _ingest(
     return files, first + max(0, count - 1)
 
 
-def _ingest_plan(job: LoadJob, first: int, same_timestamp: bool) -> IngestPlan:
-    schema = registered(job.lake, job.table)
+def _ingest_plan(job: LoadJob, first: int, same_timestamp: bool) -> ingestion.IngestPlan:
+    schema = schemas.registered(job.lake, job.table)
     assert schema is not None
     exact = {column.name: column.type for column in schema.columns if column.is_exact}
     types = {} if job.is_typed else {**job.types, **exact}
@@ -306,8 +286,8 @@ def _ingest_plan(job: LoadJob, first: int, same_timestamp: bool) -> IngestPlan:
     columns = [] if job.is_text or job.is_typed else [each.name for each in schema.columns if each.kind in _DOUBLES]
     declared = {name: job.source_types.get(name) for name in columns}
     doubles = {name: decimal_scale(kind) is not None for name, kind in declared.items() if kind != "number"}
-    how = Extraction(job.table, job.client_id, first, schema, reading, doubles, same_timestamp)
-    return plan_ingest(job.lake, [job.table], job.by, how)
+    how = ingestion.Extraction(job.table, job.client_id, first, schema, reading, doubles, same_timestamp)
+    return ingestion.plan_ingest(job.lake, [job.table], job.by, how)
 
 
 def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], int]:
@@ -334,16 +314,18 @@ def _compare(job: LoadJob, events: Location, timestamp: int, *, writes: bool) ->
                 job.lake.files().delete_file(relative(job.table, "deltas", file.path))
 
 
-def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequence[DataFile], label: str) -> int:
+def _append(
+    job: LoadJob, ledger: schemas.LoadHistory, after: schemas.LoadHistory, files: Sequence[DataFile], label: str
+) -> int:
     """One commit with the deltas and the load history, unless another load or writer was faster."""
     count = sum(file.rows for file in files)
-    details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
+    details = {"operation": schemas.LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
 
     def attempt() -> bool:
-        found = load_history(job.lake, job.table)
+        found = schemas.load_history(job.lake, job.table)
         if (found.number, found.others) != (ledger.number, ledger.others):
             raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
-        return loaded(job.lake, job.table).append(Commit(files, (), {LOAD: after.number}, details))
+        return loaded(job.lake, job.table).append(Commit(files, (), {schemas.LOAD: after.number}, details))
 
     retried(attempt, f"loading {label} into {job.table}")
     return count
@@ -501,7 +483,7 @@ def extract_snapshots(
         folder = Path(made)
         sides = [_as_file(side, folder) for side in (a, b)]
         diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or no_progress())
-        known = registered(lake, table)
+        known = schemas.registered(lake, table)
         job = LoadJob(
             lake,
             table,
@@ -520,7 +502,7 @@ def extract_snapshots(
 
 
 def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) -> ExtractResult:
-    ledger = load_history(job.lake, job.table)
+    ledger = schemas.load_history(job.lake, job.table)
     fingerprints = [fingerprint(side) for side in (diffs.a, diffs.b)]
     base, goal = map(job.content, fingerprints)
     newest = ledger.newest
@@ -535,12 +517,12 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
 
-def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
+def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> schemas.Window | None:
     """Make sure that the lake has A: load it, or raise with what differs."""
-    label = f"a@{load_history(job.lake, job.table).number}"
+    label = f"a@{schemas.load_history(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
     count, difference = 0, "it holds nothing yet"
-    if greatest_hlc(job.lake, job.table) > 0:
+    if schemas.greatest_hlc(job.lake, job.table) > 0:
         results = _compare(job, source.whole(), timestamp, writes=False)
         count, some = sum(each["rows"] for each in results), [row for each in results for row in each["listed"]]
         difference = f"{count:,} rows differ, as {', '.join(map(repr, some[:3]))}"
@@ -559,7 +541,7 @@ def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base
 
 def _first_timestamp(job: LoadJob, requested: int | None) -> int:
     """The requested timestamp, or one after all deltas; older deltas would lose against those in the lake."""
-    newest = greatest_hlc(job.lake, job.table)
+    newest = schemas.greatest_hlc(job.lake, job.table)
     if requested is None:
         return max(Clock().now(), newest + 1)
     if requested <= newest:
@@ -568,7 +550,7 @@ def _first_timestamp(job: LoadJob, requested: int | None) -> int:
     return requested
 
 
-def _behind(timestamp: int, ledger: LoadHistory) -> int:
+def _behind(timestamp: int, ledger: schemas.LoadHistory) -> int:
     return max(timestamp, ledger.newest.last + 1) if ledger.newest else timestamp
 
 

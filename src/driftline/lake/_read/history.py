@@ -23,23 +23,10 @@ from driftline.lake._fold.fold import fold, needs_fold, replay, replay_order
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, load_part, run_locally
 from driftline.lake._fold.plan import FoldPlan, KeyRange, bounds_of, plan_fold
 from driftline.lake._read.state import all_deltas, part_folder
+from driftline.lake._store import rows as stored
 from driftline.lake._store.flush import count_waiting, identity_of
 from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs
 from driftline.lake._store.parquet import DataFile
-from driftline.lake._store.rows import (
-    KINDS,
-    META_COLUMNS,
-    ROW_ID,
-    STAMPS,
-    base_file_schema,
-    decode_deltas,
-    decode_state,
-    deletes_file_schema,
-    delta_file_schema,
-    json_line,
-    jsonl_bytes,
-    one_array,
-)
 from driftline.lake._store.schemas import Snapshot, newest_snapshot, required
 from driftline.lake._store.tables import CommitEntry, commits_of
 
@@ -169,8 +156,8 @@ class CompareWithBase(RangeJob):
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         inside = replace(given.key_range, is_piece=True)
-        base = _load_overlapping(plan, "base", self.snapshot.base, inside, base_file_schema(plan.columns))
-        dead = _load_overlapping(plan, "deletes", self.snapshot.deletes, inside, deletes_file_schema())
+        base = _load_overlapping(plan, "base", self.snapshot.base, inside, stored.base_file_schema(plan.columns))
+        dead = _load_overlapping(plan, "deletes", self.snapshot.deletes, inside, stored.deletes_file_schema())
         folded = fold(plan.columns, given.deltas, given.base, given.deletes)
         expected = _without_deaths(folded.base)
         actual = _without_deaths(base)
@@ -191,9 +178,10 @@ class CompareWithBase(RangeJob):
             ]
         result["differing"] += [] if deaths[0].equals(deaths[1]) else _differing(*deaths)
         if self.needs_originals and not given.base.num_rows:  # not from an archived base, whose deltas are removed
-            replayed, stored = replay(original_deltas(plan, given.deltas)), dict(decode_state(base, plan.columns))
-            every = replayed.keys() | stored.keys()
-            result["differing"] += [row_id for row_id in every if replayed.get(row_id) != stored.get(row_id)]
+            replayed = replay(original_deltas(plan, given.deltas))
+            held = dict(stored.decode_state(base, plan.columns))
+            every = replayed.keys() | held.keys()
+            result["differing"] += [row_id for row_id in every if replayed.get(row_id) != held.get(row_id)]
         result["differing"] = sorted(set(result["differing"]))[:_LISTED]
         return [result]
 
@@ -225,7 +213,8 @@ def verify(
 def _load_overlapping(
     plan: FoldPlan, part: Part, files: Sequence[DataFile], inside: KeyRange, schema: pa.Schema
 ) -> pa.Table:
-    return load_part(plan, part, [file for file in files if _overlaps(file, inside)], inside, schema).sort_by(ROW_ID)
+    overlapping = [file for file in files if _overlaps(file, inside)]
+    return load_part(plan, part, overlapping, inside, schema).sort_by(stored.ROW_ID)
 
 
 def _overlaps(file: DataFile, inside: KeyRange) -> bool:
@@ -238,25 +227,25 @@ def _overlaps(file: DataFile, inside: KeyRange) -> bool:
 
 def _without_deaths(rows: pa.Table) -> pa.Table:
     """Rows without the stamp of a DELETE, which may have been removed with its tombstone."""
-    stamps = one_array(rows[STAMPS])
+    stamps = stored.one_array(rows[stored.STAMPS])
     names = [name for name in (field.name for field in stamps.type) if name != "deleted"]
     kept = pa.StructArray.from_arrays([pc.struct_field(stamps, [name]) for name in names], names=names)
-    return rows.set_column(rows.schema.get_field_index(STAMPS), STAMPS, kept).combine_chunks()
+    return rows.set_column(rows.schema.get_field_index(stored.STAMPS), stored.STAMPS, kept).combine_chunks()
 
 
 def _hash(rows: pa.Table, columns: Sequence[ColumnSchema]) -> str:
     """The sum of the rows' hashes: values and whether they are set; the stamps are compared one by one."""
     total = 0
-    for line in jsonl_bytes(rows, columns).splitlines():
+    for line in stored.jsonl_bytes(rows, columns).splitlines():
         total += int.from_bytes(hashlib.sha256(line).digest()[:_HASH_BYTES], "big")
     return f"{total % _MODULUS:032x}"
 
 
 def _differing(actual: pa.Table, expected: pa.Table) -> list[str]:
-    left = {row[ROW_ID]: row for row in actual.to_pylist()}
-    right = {row[ROW_ID]: row for row in expected.to_pylist()}
+    left = {row[stored.ROW_ID]: row for row in actual.to_pylist()}
+    right = {row[stored.ROW_ID]: row for row in expected.to_pylist()}
     found = [row_id for row_id in left.keys() | right.keys() if left.get(row_id) != right.get(row_id)]
-    repeated = [] if len(left) == actual.num_rows else [actual[ROW_ID][0].as_py()]
+    repeated = [] if len(left) == actual.num_rows else [actual[stored.ROW_ID][0].as_py()]
     return sorted(found + repeated)[:_LISTED]
 
 
@@ -313,7 +302,7 @@ class WriteChanges(RangeJob):
             for kind, line in lines:
                 counts[kind] += 1
                 if line is not None:
-                    out.write(json_line(line))
+                    out.write(stored.json_line(line))
         return [{"path": str(path), **counts}]
 
     def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, JsonObject | None]]:
@@ -351,15 +340,16 @@ def changes(
         job = WriteChanges(str(folder), kind, since)
         parts = list(engine(plan, job, tracker))
         if kind == "events":
-            names = [*([] if plan.key else [ROW_ID]), *(column.name for column in plan.columns)]
-            out.write(json_line({"type": "schema", "columns_a": names, "columns_b": names}))
+            names = [*([] if plan.key else [stored.ROW_ID]), *(column.name for column in plan.columns)]
+            out.write(stored.json_line({"type": "schema", "columns_a": names, "columns_b": names}))
         for part in parts:
             total = total.plus(part)
             with open(part["path"], "rb") as source:
                 shutil.copyfileobj(source, out, 1 << 20)
         if kind == "events":
             counts = {f"rows_{name}": getattr(total, name) for name in ("added", "removed", "changed", "unchanged")}
-            out.write(json_line({"type": "stats", "rows_total_compared": total.changed + total.unchanged, **counts}))
+            compared = {"type": "stats", "rows_total_compared": total.changed + total.unchanged}
+            out.write(stored.json_line({**compared, **counts}))
     return total
 
 
@@ -368,19 +358,19 @@ def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
     client = pc.cast(stamped["client"], pa.string())
     rest = (stamped[name] for name in ("hlc", "_delta_id", "_columns"))
     fixed = [stamped["_op"], stamped["row_id"], client, *rest]
-    schema = delta_file_schema(plan.columns)
-    values = [stamped[name] for name in schema.names[len(META_COLUMNS) :]]
-    return decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
+    schema = stored.delta_file_schema(plan.columns)
+    values = [stamped[name] for name in schema.names[len(stored.META_COLUMNS) :]]
+    return stored.decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
 
 
 def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | None) -> dict[str, JsonObject]:
     deltas, base, deletes = (
         rows.filter(pc.is_in(rows[name], value_set=touched))
-        for rows, name in ((given.deltas, "row_id"), (given.base, ROW_ID), (given.deletes, ROW_ID))
+        for rows, name in ((given.deltas, "row_id"), (given.base, stored.ROW_ID), (given.deletes, stored.ROW_ID))
     )
     if as_of is not None:
         deltas = deltas.filter(pc.less_equal(deltas["hlc"], as_of))
-    return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
+    return dict(stored.decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
 
 
 def _event(
@@ -404,12 +394,12 @@ def _event(
 def _whole_row(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObject | None:
     if row is None:
         return None
-    start = {} if plan.key else {ROW_ID: row_id}
+    start = {} if plan.key else {stored.ROW_ID: row_id}
     return {**start, **{column.name: row.get(column.name) for column in plan.columns}}
 
 
 def _key(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObject:
-    return {name: (row or {}).get(name) for name in plan.key} if plan.key else {ROW_ID: row_id}
+    return {name: (row or {}).get(name) for name in plan.key} if plan.key else {stored.ROW_ID: row_id}
 
 
 def write_changes(
@@ -445,15 +435,15 @@ def sqlite_table(schema: TableSchema) -> Table:
     """The SQLite table of a schema, as `materialize --format sqlite` makes it."""
     from driftline.changesets import Table
 
-    columns = [(column.name, KINDS[column.kind].sql) for column in schema.columns]
+    columns = [(column.name, stored.KINDS[column.kind].sql) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns, schema.key)
-    return Table(schema.table, [(ROW_ID, "TEXT"), *columns], [ROW_ID])
+    return Table(schema.table, [(stored.ROW_ID, "TEXT"), *columns], [stored.ROW_ID])
 
 
 def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> JsonObject:
-    values: JsonObject = {} if schema.key else {ROW_ID: row[ROW_ID]}
+    values: JsonObject = {} if schema.key else {stored.ROW_ID: row[stored.ROW_ID]}
     for column in schema.columns:
         value = row[column.name]
-        values[column.name] = None if value is None else KINDS[column.kind].to_sql(value)
+        values[column.name] = None if value is None else stored.KINDS[column.kind].to_sql(value)
     return values

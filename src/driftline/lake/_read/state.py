@@ -44,29 +44,10 @@ from driftline.lake._fold.fold import replay
 from driftline.lake._fold.local import KeepRows, RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import STATISTICS_LIMIT, FoldPlan, plan_fold
 from driftline.lake._read import STATE_FORMATS
+from driftline.lake._store import rows as stored
 from driftline.lake._store.envelopes import read_envelope, waiting_envelopes
 from driftline.lake._store.lake import Lake, attempt_token, relative
 from driftline.lake._store.parquet import DataFile, read_batches
-from driftline.lake._store.rows import (
-    KINDS,
-    ROW_ID,
-    STAMPS,
-    base_file_schema,
-    csv_bytes,
-    csv_header,
-    decimal_texts,
-    decode_deltas,
-    decode_state,
-    delta_file_schema,
-    end_to_end,
-    escape_name,
-    json_line,
-    jsonl_bytes,
-    one_array,
-    plain_table,
-    record_texts,
-    string_texts,
-)
 from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
 from driftline.lake._store.stamps import NONE, ranked_stamps
 from driftline.lake._store.tables import load
@@ -85,7 +66,7 @@ class WriteState(RangeJob):
         """Write one part; attempts of one task write different files."""
         rows = fold_range(plan, given).base
         path = self.folder / f"part-{given.key_range.index:05d}-{attempt_token()}"
-        render = {"jsonl": jsonl_bytes, "csv": csv_bytes}.get(self.format, _plain_parquet)
+        render = {"jsonl": stored.jsonl_bytes, "csv": stored.csv_bytes}.get(self.format, _plain_parquet)
         with io_errors(path):
             path.write_bytes(render(rows, plan.columns))
         return [{"path": str(path), "rows": rows.num_rows}]
@@ -124,7 +105,7 @@ def _join_parts(plan: FoldPlan, parts: list[Result], output: Any, format: str) -
     else:
         with _opened(output) as out:
             if format == "csv":
-                out.write(csv_header(plan.columns))
+                out.write(stored.csv_header(plan.columns))
             for part in parts:
                 with open_to_read(part["path"]) as source:
                     shutil.copyfileobj(source, out, 1 << 20)
@@ -133,7 +114,7 @@ def _join_parts(plan: FoldPlan, parts: list[Result], output: Any, format: str) -
 def _plain_parquet(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     """A part file, which is read once, soon: not worth compressing."""
     sink = pa.BufferOutputStream()
-    pq.write_table(plain_table(rows, columns), sink, compression="none", use_dictionary=False)
+    pq.write_table(stored.plain_table(rows, columns), sink, compression="none", use_dictionary=False)
     return bytes(sink.getvalue())
 
 
@@ -160,7 +141,7 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     rows = replay(all_deltas(lake, table), as_of=as_of)
     with _opened(output) as out:
         for row_id in sorted(rows):
-            out.write(json_line({"_row_id": row_id, **rows[row_id]}))
+            out.write(stored.json_line({"_row_id": row_id, **rows[row_id]}))
     return len(rows)
 
 
@@ -221,10 +202,10 @@ def quoted(name: str) -> str:
 
 
 def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
-    names = [*([] if schema.key else [ROW_ID]), *schema.names]
-    columns = [f"{quoted(column.name)} {KINDS[column.kind].sql}" for column in schema.columns]
+    names = [*([] if schema.key else [stored.ROW_ID]), *schema.names]
+    columns = [f"{quoted(column.name)} {stored.KINDS[column.kind].sql}" for column in schema.columns]
     key = f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})"
-    body = [*columns, key] if schema.key else [f"{quoted(ROW_ID)} TEXT PRIMARY KEY NOT NULL", *columns]
+    body = [*columns, key] if schema.key else [f"{quoted(stored.ROW_ID)} TEXT PRIMARY KEY NOT NULL", *columns]
     insert = f"INSERT INTO {quoted(schema.table)} VALUES ({', '.join('?' * len(names))})"  # noqa: S608
     connection.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN").fetchall()
     connection.execute(f"CREATE TABLE {quoted(schema.table)} ({', '.join(body)})")
@@ -238,7 +219,7 @@ def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> Non
 
 def _plain(array: pa.Array) -> Any:
     if pa.types.is_decimal(array.type):
-        return decimal_texts(array)
+        return stored.decimal_texts(array)
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array
 
 
@@ -246,7 +227,7 @@ def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[
     """Row ids and their set columns, in the order of row ids."""
     plan = plan_fold(lake, table, as_of=as_of)
     for result in run_locally(plan, KeepRows()):
-        yield from decode_state(result["rows"], plan.columns)
+        yield from stored.decode_state(result["rows"], plan.columns)
 
 
 def all_deltas(lake: Lake, table: str, row_id: str | None = None) -> Iterator[RowDelta]:
@@ -256,9 +237,9 @@ def all_deltas(lake: Lake, table: str, row_id: str | None = None) -> Iterator[Ro
         columns = every_column(deltas_table)
         for file in sorted(deltas_table.files(), key=lambda file: (file.min_hlc or 0, file.path)):
             if row_id is None or _may_contain(file, row_id):
-                for rows in read_batches(lake, relative(table, "deltas", file.path), delta_file_schema(columns)):
-                    wanted = rows if row_id is None else rows.filter(pc.equal(rows[ROW_ID], row_id))
-                    yield from decode_deltas(wanted, table, columns)
+                for rows in read_batches(lake, relative(table, "deltas", file.path), stored.delta_file_schema(columns)):
+                    wanted = rows if row_id is None else rows.filter(pc.equal(rows[stored.ROW_ID], row_id))
+                    yield from stored.decode_deltas(wanted, table, columns)
     for name in waiting_envelopes(lake, table, deltas_table):
         deltas = read_envelope(lake, table, name).deltas
         yield from (delta for delta in deltas if row_id is None or delta.row_id == row_id)
@@ -288,11 +269,11 @@ def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge
     left = dict(more)
     with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for rows in ranges:
-            last = rows[ROW_ID][-1].as_py().encode() if rows.num_rows else b""
+            last = rows[stored.ROW_ID][-1].as_py().encode() if rows.num_rows else b""
             here = {row_id: left.pop(row_id) for row_id in list(left) if row_id.encode() <= last}
             writer.write_table(_joined(rows, here, table, columns, schema), max_chunksize=10_000)
         writer.write_table(
-            _joined(base_file_schema(columns).empty_table(), left, table, columns, schema), max_chunksize=10_000
+            _joined(stored.base_file_schema(columns).empty_table(), left, table, columns, schema), max_chunksize=10_000
         )
 
 
@@ -306,7 +287,7 @@ def folded_rows(lake: Lake, table: str, version: int) -> Iterator[tuple[str, Row
 def rows_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The schema of such a file: the base's, and the column for joined rows."""
     described = json.dumps([[column.name, column.type] for column in columns])
-    schema = base_file_schema(columns).append(pa.field(JOINED, pa.string()))
+    schema = stored.base_file_schema(columns).append(pa.field(JOINED, pa.string()))
     return schema.with_metadata({"driftline.columns": described})
 
 
@@ -318,8 +299,8 @@ def columns_in(schema: pa.Schema) -> list[ColumnSchema]:
 def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tuple[bytes, npt.NDArray[np.int32]]:
     """The rows of such a file as lines of a snapshot page, and where each ends; `record_line` is their model."""
     named = sorted(columns, key=lambda column: utf16_sort_key(column.name))
-    paths = [*(["columns", escape_name(column.name)] for column in named), ["live"], ["deleted"]]
-    stamps = one_array(rows[STAMPS])
+    paths = [*(["columns", stored.escape_name(column.name)] for column in named), ["live"], ["deleted"]]
+    stamps = stored.one_array(rows[stored.STAMPS])
     ranks, texts = ranked_stamps([pc.struct_field(stamps, path) for path in paths])
     # A DELETE covers what has its own stamp or a lesser one: of two equal stamps its own is the greater.
     order = np.where(ranks < 0, NONE, ranks * 2)
@@ -334,12 +315,12 @@ def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tu
     places = np.empty_like(order)
     np.put_along_axis(places, by_row, np.where(ordered < 0, NONE, np.cumsum(is_first, axis=0) - 1), 0)
     living, pieces = pa.array(places[-2] >= 0), [f'{{"table":{string_text(table)},"rowId":']
-    pieces += [string_texts(one_array(rows[ROW_ID])), pc.if_else(living, ',"columns":{', "")]
+    pieces += [stored.string_texts(stored.one_array(rows[stored.ROW_ID])), pc.if_else(living, ',"columns":{', "")]
     has_some = np.zeros(rows.num_rows, bool)
     for column, place in zip(named, places, strict=False):
-        name, values = string_text(column.name), one_array(rows[escape_name(column.name)])
+        name, values = string_text(column.name), stored.one_array(rows[stored.escape_name(column.name)])
         start = pc.if_else(pa.array(has_some), f",{name}:", f"{name}:")
-        member = pc.binary_join_element_wise(start, record_texts(values, column), "")
+        member = pc.binary_join_element_wise(start, stored.record_texts(values, column), "")
         pieces.append(pc.if_else(pa.array(place >= 0), member, ""))
         has_some |= place >= 0
     pieces.append(pc.if_else(living, '},"stamps":[', ',"stamps":['))
@@ -350,8 +331,8 @@ def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tu
     ends = pa.array([_line_end(named, each.tolist()) for each in patterns.T], pa.string())
     lines = pc.binary_join_element_wise(*pieces, ends.take(pa.array(pattern.ravel())), "")
     if JOINED in rows.column_names:
-        lines = pc.coalesce(pc.binary_join_element_wise(one_array(rows[JOINED]), "\n", ""), lines)
-    return end_to_end(lines)
+        lines = pc.coalesce(pc.binary_join_element_wise(stored.one_array(rows[JOINED]), "\n", ""), lines)
+    return stored.end_to_end(lines)
 
 
 def _line_end(columns: Sequence[ColumnSchema], places: Sequence[int]) -> str:
@@ -359,7 +340,7 @@ def _line_end(columns: Sequence[ColumnSchema], places: Sequence[int]) -> str:
     *by, live, deleted = places
     used = {column.name: place for column, place in zip(columns, by, strict=True) if place >= 0}
     plain = {} if live < 0 else {"by": used, "live": live}
-    text = json_line(plain if deleted < 0 else {**plain, "deleted": deleted}).decode()
+    text = stored.json_line(plain if deleted < 0 else {**plain, "deleted": deleted}).decode()
     return f"],{text[1:]}" if live >= 0 or deleted >= 0 else f"]{text[1:]}"
 
 
@@ -372,7 +353,7 @@ def _folds(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Itera
 
 def record_line(table: str, row_id: str, fold: RowMerge) -> str:
     """A row as a line of a snapshot, without its end."""
-    return json_line({"table": table, "rowId": row_id, **fold_to_plain(fold)}).decode()[:-1]
+    return stored.json_line({"table": table, "rowId": row_id, **fold_to_plain(fold)}).decode()[:-1]
 
 
 def watched_values(
@@ -380,13 +361,13 @@ def watched_values(
 ) -> Iterator[JsonObject | None]:
     """The named columns that are set in every row, None for a deleted row; other columns are not decoded."""
     chosen = [column for column in columns if column.name in names]
-    stamps = rows[STAMPS].combine_chunks()
+    stamps = rows[stored.STAMPS].combine_chunks()
     living = pc.is_valid(pc.struct_field(stamps, ["live"])).to_pylist()
     values = {}
     for column in chosen:
-        name = escape_name(column.name)
+        name = stored.escape_name(column.name)
         is_set = pc.is_valid(pc.struct_field(stamps, ["columns", name])).to_pylist()
-        values[column.name] = (is_set, rows[name].to_pylist(), KINDS[column.kind].read)
+        values[column.name] = (is_set, rows[name].to_pylist(), stored.KINDS[column.kind].read)
     for index, text in enumerate(rows[JOINED].to_pylist()):
         if text is not None:
             yield json.loads(text).get("columns")
@@ -410,17 +391,17 @@ def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, .
 def _with_dead(folded: Result, columns: Sequence[ColumnSchema]) -> pa.Table:
     """Live and deleted rows; a deleted row has no values and no stamp of its life."""
     deletes = folded["deletes"]
-    dead = {ROW_ID: deletes[ROW_ID], "deleted": deletes["_deleted"].combine_chunks()}
-    return pa.concat_tables([folded["rows"], _table(base_file_schema(columns), dead)]).sort_by(ROW_ID)
+    dead = {stored.ROW_ID: deletes[stored.ROW_ID], "deleted": deletes["_deleted"].combine_chunks()}
+    return pa.concat_tables([folded["rows"], _table(stored.base_file_schema(columns), dead)]).sort_by(stored.ROW_ID)
 
 
 def _table(schema: pa.Schema, known: Mapping[str, pa.Array]) -> pa.Table:
     """Rows of which only some columns and stamps are known; the others are null."""
-    count, kind = len(known[ROW_ID]), schema.field(STAMPS).type
+    count, kind = len(known[stored.ROW_ID]), schema.field(stored.STAMPS).type
     members = [
         pc.cast(known[each.name], each.type) if each.name in known else pa.nulls(count, each.type) for each in kind
     ]
-    filled = {STAMPS: pa.StructArray.from_arrays(members, fields=list(kind)), **known}
+    filled = {stored.STAMPS: pa.StructArray.from_arrays(members, fields=list(kind)), **known}
     arrays = [filled[each.name] if each.name in filled else pa.nulls(count, each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -432,12 +413,12 @@ def _joined(
     plain = rows.append_column(pa.field(JOINED, pa.string()), pa.nulls(rows.num_rows, pa.string())).cast(schema)
     if not more:
         return plain
-    touched = pc.is_in(plain[ROW_ID], value_set=pa.array(list(more), pa.string()))
+    touched = pc.is_in(plain[stored.ROW_ID], value_set=pa.array(list(more), pa.string()))
     folds = dict(more)
     for row_id, known in _folds(rows.filter(touched), table, columns):
         known.join(folds[row_id])
         folds[row_id] = known
     texts = {row_id: record_line(table, row_id, fold) for row_id, fold in folds.items()}
-    given = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
+    given = {stored.ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
     joined = _table(schema, given)
-    return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(ROW_ID)
+    return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(stored.ROW_ID)

@@ -19,23 +19,7 @@ import pyarrow.compute as pc
 
 from driftline.deltas import ColumnSchema, RowDelta, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake._store.envelopes import (
-    SET_ASIDE,
-    Envelope,
-    create_envelope,
-    create_rest,
-    envelope_paths,
-    envelope_transaction,
-    exists,
-    find_envelope,
-    last_sequence,
-    log_suffix,
-    other_op,
-    read_envelope,
-    rest_of,
-    waiting_envelopes,
-    wrong_id,
-)
+from driftline.lake._store import envelopes
 from driftline.lake._store.lake import (
     Lake,
     attempt_token,
@@ -129,10 +113,10 @@ def flush(
         return FlushResult(table, 0, (), "none")
     if schema_of(load(lake, table, "deltas")) is not None:
         return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
-    done = last_sequence(lake, table, gateway_id)
+    done = envelopes.last_sequence(lake, table, gateway_id)
     if done is not None and done >= sequence:
         return FlushResult(table, 0, (), "json")
-    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
+    name = envelopes.create_envelope(lake, table, envelopes.Envelope(gateway_id, batch), f"s{sequence}")
     return FlushResult(table, len(batch), (name,), "json")
 
 
@@ -140,7 +124,7 @@ def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: L
     """Flush one table's deltas of a log's range, once, however often it is called for this range."""
     _check_batch(table, deltas, check_ids=False)
     gateway_id, log_id = log_range.gateway_id, log_range.log_id
-    suffix = log_suffix(log_id, log_range.target)
+    suffix = envelopes.log_suffix(log_id, log_range.target)
     result = FlushResult(table, 0, (), "none")
 
     def attempt() -> bool:
@@ -176,7 +160,7 @@ def flush_content(
     known = len(deltas) - len(fresh)
     if not fresh:
         return FlushResult(table, 0, (), "json", known)
-    name = create_envelope(lake, table, Envelope(gateway_id, tuple(fresh)), suffix)
+    name = envelopes.create_envelope(lake, table, envelopes.Envelope(gateway_id, tuple(fresh)), suffix)
     return FlushResult(table, len(fresh), (name,), "json", known)
 
 
@@ -185,7 +169,7 @@ def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     deltas_table, _ = required_table(lake, table)
     results: list[FlushResult] = []
     damaged: list[DriftlineError] = []
-    for name in waiting_envelopes(lake, table, deltas_table):
+    for name in envelopes.waiting_envelopes(lake, table, deltas_table):
         try:
             result = _convert(lake, table, name)
         except DriftlineError as error:  # one unreadable envelope must not block the others
@@ -292,13 +276,13 @@ def _held(
     lake: Lake, table: str, deltas: Sequence[RowDelta], deltas_table: StoredTable | None, gateway_id: str, suffix: str
 ) -> set[Identity]:
     """The deltas in the envelope of a range: as an earlier try decided, or those that do not fit now."""
-    name = find_envelope(lake, table, suffix)
+    name = envelopes.find_envelope(lake, table, suffix)
     if name is None:
         misfits = _misfits(deltas, deltas_table)
         if not misfits:
             return set()
-        name = create_envelope(lake, table, Envelope(gateway_id, misfits), suffix)
-    return {identity_of(delta) for delta in read_envelope(lake, table, name).deltas}
+        name = envelopes.create_envelope(lake, table, envelopes.Envelope(gateway_id, misfits), suffix)
+    return {identity_of(delta) for delta in envelopes.read_envelope(lake, table, name).deltas}
 
 
 def _misfits(deltas: Sequence[RowDelta], deltas_table: StoredTable | None) -> tuple[RowDelta, ...]:
@@ -321,14 +305,15 @@ def set_aside(
     for delta in deltas:
         (late if delta.hlc < (floor or 0) else timely).append(delta)
     if late:
-        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), f"{suffix}-h{floor}", SET_ASIDE)
+        envelope = envelopes.Envelope(gateway_id, tuple(late))
+        envelopes.create_envelope(lake, table, envelope, f"{suffix}-h{floor}", envelopes.SET_ASIDE)
     return late, timely
 
 
 def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
     """Commit the deltas of an envelope that fit; None where none does. The others stay pending in another one."""
-    envelope = read_envelope(lake, table, name)
-    transactions = {envelope_transaction(name): 1}
+    envelope = envelopes.read_envelope(lake, table, name)
+    transactions = {envelopes.envelope_transaction(name): 1}
     result: FlushResult | None = None
 
     def attempt() -> bool:
@@ -338,7 +323,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
             return True
         floor = refused_before(deltas_table) or 0
         timely = [delta for delta in envelope.deltas if delta.hlc >= floor]
-        rest = _rest_of(lake, table, name, Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
+        rest = _rest_of(lake, table, name, envelopes.Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
         if timely and len(rest) == len(timely):
             return True
         suffix = name.rpartition("/")[2].removesuffix(".json")
@@ -354,14 +339,16 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
     return result
 
 
-def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: StoredTable) -> set[Identity]:
+def _rest_of(
+    lake: Lake, table: str, name: str, envelope: envelopes.Envelope, deltas_table: StoredTable
+) -> set[Identity]:
     """The deltas of an envelope that stay pending: as an earlier try decided, or those that do not fit."""
-    if not exists(lake, table, rest_of(name)):
+    if not envelopes.exists(lake, table, envelopes.rest_of(name)):
         misfits = _misfits(envelope.deltas, deltas_table)
         if not misfits or len(misfits) == len(envelope.deltas):
             return {identity_of(delta) for delta in misfits}
-        create_rest(lake, table, name, Envelope(envelope.gateway_id, misfits))
-    return {identity_of(delta) for delta in read_envelope(lake, table, rest_of(name)).deltas}
+        envelopes.create_rest(lake, table, name, envelopes.Envelope(envelope.gateway_id, misfits))
+    return {identity_of(delta) for delta in envelopes.read_envelope(lake, table, envelopes.rest_of(name)).deltas}
 
 
 def is_done(deltas_table: StoredTable | None, transactions: Mapping[str, int]) -> bool:
@@ -376,7 +363,7 @@ def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None
             raise DeltaError(f"delta {position} is of table {delta.table!r}, not {table!r}", index=position)
         check_column_names(tuple(entry.column for entry in delta.columns))
         if not (delta.has_own_id() if check_ids else _HEX_ID.fullmatch(delta.delta_id)):
-            raise wrong_id(f"the batch for {table}", position, delta)
+            raise envelopes.wrong_id(f"the batch for {table}", position, delta)
 
 
 # Existing ids: a delta that may be in the lake already is looked up by its id, which contains the timestamp, so only
@@ -406,7 +393,7 @@ class Holdings:
         ids = {delta.delta_id for delta in deltas}
         for name in self.envelopes:
             if _reaches_over(hlcs, *(path_hlcs(name) or (None, None))):
-                held = read_envelope(self.lake, self.table, name).deltas
+                held = envelopes.read_envelope(self.lake, self.table, name).deltas
                 found |= {identity_of(each) for each in held if each.delta_id in ids}
         return found
 
@@ -414,7 +401,7 @@ class Holdings:
 def holdings_of(lake: Lake, table: str, deltas_table: StoredTable | None, *, log_id: str | None = None) -> Holdings:
     """The files of a table in the lake, without those that this log wrote."""
     files = [] if deltas_table is None else deltas_table.files()
-    names = envelope_paths(lake, table)
+    names = envelopes.envelope_paths(lake, table)
     if log_id is not None:
         files = [file for file in files if not is_written_by(file.path, log_id)]
         names = [name for name in names if not is_written_by(name, log_id)]
@@ -468,7 +455,7 @@ def _is_again(name: str, position: int, identity: Identity, seen: dict[str, set[
         seen[delta_id] = {op}
         return False
     if op not in ops:
-        raise other_op(name, position, delta_id)
+        raise envelopes.other_op(name, position, delta_id)
     return True
 
 
@@ -505,8 +492,8 @@ def envelopes_of(lake: Lake, table: str, deltas_table: StoredTable | None) -> tu
         return ()
     columns, floor = columns_by_name(deltas_table), refused_before(deltas_table)
     found = []
-    for name in waiting_envelopes(lake, table, deltas_table):
-        deltas = read_envelope(lake, table, name).deltas
+    for name in envelopes.waiting_envelopes(lake, table, deltas_table):
+        deltas = envelopes.read_envelope(lake, table, name).deltas
         taken = _taken(deltas, columns, floor)
         late = sum(delta.hlc < (floor or 0) for delta in deltas)
         found.append(WaitingEnvelope(name, tuple(delta.row_id for delta in taken), len(deltas) - len(taken) - late))
@@ -516,24 +503,23 @@ def envelopes_of(lake: Lake, table: str, deltas_table: StoredTable | None) -> tu
 def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> pa.Table:
     """The deltas of an envelope that a fold takes, as rows of a delta file."""
     by_name = {column.name: column for column in columns}
-    return encode_deltas(_taken(read_envelope(lake, table, name).deltas, by_name, floor), columns)
+    return encode_deltas(_taken(envelopes.read_envelope(lake, table, name).deltas, by_name, floor), columns)
 
 
 def count_waiting(lake: Lake, table: str) -> int:
     """The number of deltas that no schema accepts; without a schema every delta in an envelope."""
     deltas_table = load(lake, table, "deltas")
     if schema_of(deltas_table) is None:
-        return sum(
-            len(read_envelope(lake, table, name).deltas) for name in waiting_envelopes(lake, table, deltas_table)
-        )
+        names = envelopes.waiting_envelopes(lake, table, deltas_table)
+        return sum(len(envelopes.read_envelope(lake, table, name).deltas) for name in names)
     return sum(each.waiting for each in envelopes_of(lake, table, deltas_table))
 
 
 def count_set_aside(lake: Lake, table: str) -> int:
     """The number of deltas below the retention horizon that are set aside."""
-    names = envelope_paths(lake, table, SET_ASIDE)
-    found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
-    return len({delta.delta_id for delta in found})
+    names = envelopes.envelope_paths(lake, table, envelopes.SET_ASIDE)
+    found = (envelopes.read_envelope(lake, table, name, envelopes.SET_ASIDE) for name in names)
+    return len({delta.delta_id for envelope in found for delta in envelope.deltas})
 
 
 def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:
