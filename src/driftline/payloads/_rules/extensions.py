@@ -15,23 +15,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from driftline.payloads._rules.scalars import (
-    BadValueError,
-    Change,
-    End,
-    Step,
-    TimeFormat,
-    cast,
-    enum_map,
-    epoch,
-    pattern,
-    points_in_time,
-    precision,
-    read_duration,
-    read_pattern,
-    read_time_format,
-    scale,
-)
+from driftline.payloads._rules import scalars
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.paths import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads._values.patterns import SafePattern
@@ -62,7 +46,7 @@ class FieldRules:
     trim: bool = False
     cast: str | None = None
     pattern: SafePattern | None = None
-    time_format: TimeFormat | None = None
+    time_format: scalars.TimeFormat | None = None
     scale: Decimal | None = None
     tolerance: int | None = None
     default: Any = MISSING
@@ -100,25 +84,25 @@ class ExtensionKind(NamedTuple):
     read: Callable[[Any], Any]
     scope: str
     is_value_rule: bool = False
-    step: Callable[[Any], Step | None] | None = None
-    end: tuple[str, Callable[[Any, str | None], End]] | None = None
+    step: Callable[[Any], scalars.Step | None] | None = None
+    end: tuple[str, Callable[[Any, str | None], scalars.End]] | None = None
 
 
-def _reader(is_right: Callable[[Any], Any], wanted: str, convert: Callable[[Any], Any] | None = None) -> Change:
+def _reader(is_right: Callable[[Any], Any], wanted: str, convert: Callable[[Any], Any] | None = None) -> scalars.Change:
     def read(value: object) -> Any:
         if not is_right(value):
-            raise BadValueError(f"must be {wanted}")
+            raise scalars.BadValueError(f"must be {wanted}")
         return value if convert is None else convert(value)
 
     return read
 
 
-def _one_of(*words: str) -> Change:
+def _one_of(*words: str) -> scalars.Change:
     def read(value: object) -> str:
         if value not in words or not isinstance(value, str):
             near = get_close_matches(str(value), words, n=1)
             hint = f" (nearest: {near[0]})" if near else ""
-            raise BadValueError(f"must be one of {', '.join(words)}{hint}")
+            raise scalars.BadValueError(f"must be one of {', '.join(words)}{hint}")
         return value
 
     return read
@@ -157,15 +141,20 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "case-insensitive": ExtensionKind("case_insensitive", _flag, "string", True),
         "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
         # Steps are taken in this order; of two ends for one JSON type the later one decides.
-        "enum-map": ExtensionKind("enum_map", _words, "field", True, step=enum_map),
-        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True, step=cast),
+        "enum-map": ExtensionKind("enum_map", _words, "field", True, step=scalars.enum_map),
+        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True, step=scalars.cast),
         "datetime-format": ExtensionKind(
-            "time_format", read_time_format, "string", True, step=epoch, end=("string", points_in_time)
+            "time_format",
+            scalars.read_time_format,
+            "string",
+            True,
+            step=scalars.epoch,
+            end=("string", scalars.points_in_time),
         ),
-        "datetime-tolerance": ExtensionKind("tolerance", read_duration, "string", True),
-        "scale": ExtensionKind("scale", _factor, "number", True, step=scale),
-        "pattern": ExtensionKind("pattern", read_pattern, "string", True, end=("string", pattern)),
-        "precision": ExtensionKind("precision", _distance, "number", True, end=("number", precision)),
+        "datetime-tolerance": ExtensionKind("tolerance", scalars.read_duration, "string", True),
+        "scale": ExtensionKind("scale", _factor, "number", True, step=scalars.scale),
+        "pattern": ExtensionKind("pattern", scalars.read_pattern, "string", True, end=("string", scalars.pattern)),
+        "precision": ExtensionKind("precision", _distance, "number", True, end=("number", scalars.precision)),
         "array-mode": ExtensionKind("array_mode", _one_of(*ARRAY_MODES), "array"),
         "array-key": ExtensionKind("array_key", _keys, "array"),
         "order-by": ExtensionKind("order_by", _order, "array"),
@@ -207,7 +196,7 @@ def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
             continue
         try:
             values[kind.field] = kind.read(value)
-        except BadValueError as error:
+        except scalars.BadValueError as error:
             effect = _WITHOUT.get(kind.field) or _WITHOUT.get(kind.scope, "the field is compared strictly")
             message = f"{name} {error}, not {spelled(value)}; {effect}"
             problems.append(Problem(name, message, pointer))
@@ -226,7 +215,7 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
     if rules.strategy == "lenient":
         rules = replace(rules, trim=True, case_insensitive=True)
     if rules.tolerance is not None:
-        written = rules.time_format or read_time_format("ISO8601")
+        written = rules.time_format or scalars.read_time_format("ISO8601")
         tolerated = written._replace(tolerance=rules.tolerance, tolerance_rule=rules.text("datetime-tolerance"))
         rules = replace(rules, time_format=tolerated)
     if rules.pattern is not None and rules.case_insensitive:
