@@ -15,22 +15,8 @@ from driftline.payloads._batch.job import BatchJob, Record, open_source, records
 from driftline.payloads._compare.compare import compile as compile_schema
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root
-from driftline.payloads._suggest.evidence import (
-    MIN_DIFFERING,
-    MIN_NOISY,
-    SHARE,
-    Pair,
-    Share,
-    Sighting,
-    Suggestion,
-    hypotheses,
-    is_sure,
-    likeness,
-    number,
-    shape_of,
-    token,
-    wilson,
-)
+from driftline.payloads._suggest import evidence
+from driftline.payloads._suggest.evidence import MIN_DIFFERING, SHARE, Pair, Share, Sighting, Suggestion, is_sure, token
 from driftline.payloads._suggest.write import schema_with
 from driftline.payloads._values.paths import Path, Place, escape_pointer, generalised, place_of
 from driftline.payloads._values.text import parse_json
@@ -208,7 +194,7 @@ def _candidate(old: str, new: str, olds: Bags, news: Bags) -> _Candidate | None:
     together = sorted(olds.keys() & news.keys())
     if len(together) < MIN_DIFFERING or len(together) < SHARE * len(olds.keys() | news.keys()):
         return None
-    like = likeness(old, new)
+    like = evidence.likeness(old, new)
     forms: list[tuple[str, Callable[[Any], Any], float]] = [("equal values", token, 0.0)]
     if like >= 0.5:
         forms.append(("values equal but for spelling", _folded, 0.1))
@@ -259,7 +245,7 @@ def _folded(value: Value) -> str:
         return token(value)
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    found = number(value)
+    found = evidence.number(value)
     if found is not None:
         return f"{float(found):.3g}"
     moment = parse_iso(value) if isinstance(value, str) else None
@@ -280,7 +266,7 @@ def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> 
                 continue  # inside an array that has just been aligned: seen again in the next round
             lists = (_Lists.of(seen.get(place, []), place, known), _Lists.of(noise.get(place, []), place, known))
             # The mode that old-new pairs show, else the one that old-old pairs do.
-            tried = (_Array(place, lists, *asked).mode() for asked in ((0, MIN_DIFFERING), (1, MIN_NOISY)))
+            tried = (_Array(place, lists, *asked).mode() for asked in ((0, MIN_DIFFERING), (1, evidence.MIN_NOISY)))
             suggestion = next(filter(None, tried), None)
             if suggestion is not None:
                 known.modes[place] = dict(suggestion.rule)
@@ -390,7 +376,7 @@ class _Array:
     def _rated(self, found: Suggestion, names: Collection[str] | None) -> Suggestion:
         """The suggestion by its rates too: an order that Old does not keep itself is noise."""
         new, old = (lists.turned(names) for lists in self.both)
-        if old.differing < MIN_NOISY:
+        if old.differing < evidence.MIN_NOISY:
             return found
         level = "sure" if found.level == "sure" or new.is_within(old) else "review"
         return replace(found, level=level, why=f"{found.why}; Old itself changes it in {old}")
@@ -544,7 +530,7 @@ def _missing(place: Place, rows: list[Sighting]) -> Iterator[Suggestion]:
             continue
         written = sum(token((row.old, row.new)[1 - side]) == spelled for row in both)
         rule = {"allow-null-as-missing": True} if value is None else {"default": value}
-        sure = wilson(count, len(lone)) >= 0.8 and written <= _WRITTEN_OUT * (written + count)
+        sure = evidence.wilson(count, len(lone)) >= 0.8 and written <= _WRITTEN_OUT * (written + count)
         against = [pair for pair in lone if token(pair[1 - side]) != spelled]
         why = f"missing {len(lone)} times where the other side has {spelled}, which is written out {written} times"
         level = "sure" if sure else "review"
@@ -567,7 +553,7 @@ def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Sugge
     both = [(row.old, row.new) for row in found]
     differing = [pair for pair in both if not same_json(*pair)]
     old_share, new_share = Share.of(noise.rows(place)), Share.of(found)
-    is_noisy = old_share.differing >= MIN_NOISY
+    is_noisy = old_share.differing >= evidence.MIN_NOISY
     if is_noisy and noise.can_be_sure(place) and new_share.is_within(old_share):
         yield _noise_rule(place, both, noise, (old_share, new_share), "sure")
         return
@@ -586,7 +572,7 @@ def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Sugge
 
 def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggestion | None:
     """The tightest hypothesis that explains the differences of a field."""
-    for hypothesis in hypotheses(differing, both) if len(differing) >= MIN_DIFFERING else ():
+    for hypothesis in evidence.hypotheses(differing, both) if len(differing) >= MIN_DIFFERING else ():
         good, against = hypothesis.judged(differing)
         if len(good) < max(MIN_DIFFERING, SHARE * len(differing)):
             continue
@@ -602,7 +588,7 @@ def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggest
 def _noise_rule(place: Place, both: list[Pair], noise: _Noise, shares: tuple[Share, Share], level: str) -> Suggestion:
     rows = noise.rows(place)
     values = [value for row in rows for value in row[1:]] + [new for _, new in both] + [old for old, _ in both]
-    shape = shape_of(values)
+    shape = evidence.shape_of(values)
     if shape is not None:
         rule: dict[str, Json] = {"pattern": shape}
     else:
