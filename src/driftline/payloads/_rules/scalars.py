@@ -13,29 +13,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
+from driftline.payloads._values import values
 from driftline.payloads._values.patterns import PatternError, PatternTimeoutError, SafePattern
-from driftline.payloads._values.values import (
-    CASTS,
-    EPOCH_UNITS,
-    CastError,
-    Json,
-    Parser,
-    Value,
-    WrittenNumber,
-    decimal_of,
-    duration_text,
-    exact_difference,
-    exact_product,
-    kind_of,
-    numeric_value,
-    parse_duration,
-    parse_iso,
-    parser_for,
-    plain_decimal,
-    same_json,
-    spelled,
-    to_string,
-)
+from driftline.payloads._values.values import CastError, Json, Parser, Value, WrittenNumber, decimal_of, kind_of
 
 Change = Callable[[Any], Any]  # steps and ends get values of the types they are for
 Token: TypeAlias = object  # equal for values that match
@@ -98,7 +78,7 @@ class End:
 
 def differ(old: Value, new: Value, rule: str | None, warning: str | None = None) -> Verdict:
     """Two values that should be equal are not."""
-    return Verdict("VALUE_MISMATCH", f"Values differ: {spelled(old)} != {spelled(new)}", rule, warning)
+    return Verdict("VALUE_MISMATCH", f"Values differ: {values.spelled(old)} != {values.spelled(new)}", rule, warning)
 
 
 def scalar_token(value: Value) -> Token:
@@ -123,7 +103,7 @@ def enum_map(words: Mapping[str, Json]) -> Step:
     """The step on Old's side."""
 
     def undo(value: Value) -> Any:
-        return next((word for word, meant in words.items() if same_json(meant, value)), value)
+        return next((word for word, meant in words.items() if values.same_json(meant, value)), value)
 
     return Step(lambda value: mapped(words, value), None, undo=undo)
 
@@ -134,13 +114,13 @@ def mapped(words: Mapping[str, Json], value: Value) -> Any:
         return words.get(value, value)
     if isinstance(value, dict | list):
         return value
-    return words.get(to_string(value), value)
+    return words.get(values.to_string(value), value)
 
 
 # `x-migration-cast`: both values as one JSON type.
 def cast(kind: str) -> Step:
     """The step on both sides; it fails where a value has no counterpart of the type."""
-    return Step(CASTS[kind], CASTS[kind], changes_type=True)
+    return Step(values.CASTS[kind], values.CASTS[kind], changes_type=True)
 
 
 # `x-migration-scale`: Old's numbers times a decimal, such as 100 where New counts cents.
@@ -150,7 +130,7 @@ def scale(factor: Decimal) -> Step:
 
 
 def _scaled(value: Value, factor: Decimal) -> Any:
-    return exact_product(value, factor) if kind_of(value) == "number" else value
+    return values.exact_product(value, factor) if kind_of(value) == "number" else value
 
 
 # `x-migration-pattern`: both texts match a regular expression; they are not compared with each other.
@@ -198,10 +178,10 @@ def precision(limit: Decimal, rule: str | None) -> End:
         # Away from the edge doubles decide; their error is below a few units in the last place.
         if type(left) is float is type(right) and abs(left - right) + (abs(left) + abs(right)) * 1e-15 < near:
             return None
-        difference = exact_difference(left, right)
+        difference = values.exact_difference(left, right)
         if difference <= limit:
             return None
-        shown, allowed = plain_decimal(difference), plain_decimal(limit)
+        shown, allowed = values.plain_decimal(difference), values.plain_decimal(limit)
         message = f"Value difference ({shown}) exceeds precision tolerance ({allowed})"
         return Verdict("PRECISION_EXCEEDED", message, rule)
 
@@ -229,10 +209,10 @@ class TimeFormat(NamedTuple):
 def read_time_format(value: object) -> TimeFormat:
     """The formats that a schema gives."""
     sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
-    units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
+    units = [values.EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
     # A count becomes ISO text before it is read (`epoch`).
     parsers = [
-        parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
+        values.parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
         for side, unit in zip(sides, units, strict=True)
     ]
     old, new = parsers
@@ -243,7 +223,7 @@ def read_time_format(value: object) -> TimeFormat:
 
 def read_duration(value: Value) -> int:
     """The tolerance that a schema gives, in nanoseconds."""
-    nanoseconds = parse_duration(value.strip()) if isinstance(value, str) else None
+    nanoseconds = values.parse_duration(value.strip()) if isinstance(value, str) else None
     if nanoseconds is None:
         raise BadValueError("must be a duration such as 5s, 250ms or 1h30m (ms, s, m, h, d, w)")
     return nanoseconds
@@ -269,7 +249,8 @@ def points_in_time(written: TimeFormat, rule: str | None) -> End:
         if tolerance is None and span:
             return differ(old, new, format_rule, warning)
         if tolerance is not None and span > tolerance:
-            message = f"Time difference ({duration_text(span)}) exceeds tolerance ({duration_text(tolerance)})"
+            shown, allowed = values.duration_text(span), values.duration_text(tolerance)
+            message = f"Time difference ({shown}) exceeds tolerance ({allowed})"
             return Verdict("DATETIME_EXCEEDED", message, tolerance_rule, warning, format_rule)
         return Verdict(None, "", format_rule, warning) if warning is not None else None
 
@@ -310,7 +291,7 @@ def _from_epoch(unit: int) -> Change:
         if value is None:
             return value
         try:
-            return _iso_text(int(numeric_value(value) * unit))
+            return _iso_text(int(values.numeric_value(value) * unit))
         except (OverflowError, ArithmeticError):
             raise CastError("too large for a date") from None
 
@@ -321,8 +302,10 @@ def _to_epoch(unit: int) -> Change:
     """The count since 1970 of a date and time in ISO text."""
 
     def change(value: Value) -> Any:
-        moment = parse_iso(value) if isinstance(value, str) else None
-        return value if moment is None else exact_product(moment.nanoseconds - _EPOCH_NANOSECONDS, 1 / Decimal(unit))
+        moment = values.parse_iso(value) if isinstance(value, str) else None
+        if moment is None:
+            return value
+        return values.exact_product(moment.nanoseconds - _EPOCH_NANOSECONDS, 1 / Decimal(unit))
 
     return change
 
