@@ -25,20 +25,11 @@ from driftline.gateway._lake.flush import Configuration, FlushReport, load_confi
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT, MAX_LIMIT, PageSigner, PageToken, Request, page_keys
 from driftline.gateway._log.log import UNSEEDED, Appended, Claims, DeltaLog, Entry, unavailable
 from driftline.gateway._settings import GatewaySettings, authenticator
+from driftline.gateway._sync import rules as sync_rules
 from driftline.gateway._sync.feed import Feeds
 from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
 from driftline.gateway._sync.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway._sync.row_index import RowIndex
-from driftline.gateway._sync.rules import (
-    MAX_BEHIND,
-    NO_RULES,
-    RULES_REASON,
-    RowRules,
-    SyncRules,
-    parse_rules,
-    read_stored_rules,
-    rows_behind,
-)
 from driftline.http import Metrics, RateLimiter
 
 T = TypeVar("T")
@@ -73,7 +64,7 @@ class Gateway:
         self.metrics = metrics or Metrics(settings.data / "metrics")
         self.log = settings.open_log()
         self._claim_log()
-        self.log.judge = RowRules()
+        self.log.judge = sync_rules.RowRules()
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
@@ -118,7 +109,7 @@ class Gateway:
             appended = await self._commit.append(push.entries, claims)
         except GatewayError as error:
             # Where rules are so new that rows are not merged for them, a short log is merged first.
-            if error.context.get("reason") != RULES_REASON or not await self.in_thread(self._follow_soon):
+            if error.context.get("reason") != sync_rules.RULES_REASON or not await self.in_thread(self._follow_soon):
                 raise
             appended = await self._commit.append(push.entries, claims)
         self._count_push(push, appended, len(body))
@@ -131,7 +122,7 @@ class Gateway:
             return True
         head = self.log.head()
         first = head.projected if head.projected_rules == configuration.rules_number else head.pruned
-        if head.last - first > MAX_BEHIND:
+        if head.last - first > sync_rules.MAX_BEHIND:
             return False
         self.follow_rows()
         return True
@@ -143,7 +134,7 @@ class Gateway:
         if self.settings.log is None:
             check_disk(self.settings.data)
         if configuration.rules is not None and not await self.in_thread(self._follow_soon):
-            raise rows_behind()
+            raise sync_rules.rows_behind()
         failure = self._commit.failure
         if failure is not None and time.monotonic() - self._commit.failed_at < _TRY_AGAIN_SECONDS:
             raise failure
@@ -236,9 +227,9 @@ class Gateway:
             raise GatewayError(error.message, code="SCHEMA_ERROR") from error
         return schema
 
-    async def set_rules(self, data: bytes | None) -> SyncRules | None:
+    async def set_rules(self, data: bytes | None) -> sync_rules.SyncRules | None:
         """Set the sync rules, or remove them; cursors made under other rules become invalid."""
-        rules = None if data is None else parse_rules(data)
+        rules = None if data is None else sync_rules.parse_rules(data)
         if rules is not None and not await self.in_thread(self.index.is_whole):
             raise GatewayError(
                 "sync rules look at whole rows, and deltas were forgotten before this gateway kept their rows: "
@@ -247,10 +238,10 @@ class Gateway:
         await self.in_thread(self._store_rules, data, rules)
         return rules
 
-    def _store_rules(self, data: bytes | None, rules: SyncRules | None) -> None:
+    def _store_rules(self, data: bytes | None, rules: sync_rules.SyncRules | None) -> None:
         """Replace the rules; where only what may be written changes, cursors stay valid."""
         known = self.log.document("rules")
-        before = None if known is None else read_stored_rules(known)
+        before = None if known is None else sync_rules.read_stored_rules(known)
         is_same_view = before is not None and rules is not None and before.buckets == rules.buckets
 
         def change(current: bytes | None) -> bytes | None:
@@ -336,7 +327,7 @@ class Gateway:
         """Bring the merged rows up to the log: sync rules need them, also for records that retention removes."""
         configuration = self.configuration()
         if configuration.rules is not None or self.settings.retention_days is not None:
-            self.index.catch_up(configuration.rules or NO_RULES, configuration.rules_number)
+            self.index.catch_up(configuration.rules or sync_rules.NO_RULES, configuration.rules_number)
 
     def refresh(self) -> None:
         """Refresh the copy of the lake's facts and import deltas from it; one server does it for all."""
@@ -392,7 +383,7 @@ class Gateway:
             self.log.close()
             raise
 
-    def _current_rules(self) -> tuple[SyncRules | None, int]:
+    def _current_rules(self) -> tuple[sync_rules.SyncRules | None, int]:
         configuration = self.configuration()
         return configuration.rules, configuration.rules_number
 

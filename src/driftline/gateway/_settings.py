@@ -13,16 +13,7 @@ from typing import Any
 
 from driftline.deltas import check_gateway_id
 from driftline.errors import OptionError
-from driftline.gateway._auth import (
-    SECRET_VARIABLE,
-    Authenticator,
-    KeySet,
-    ProviderKeys,
-    TokenPolicy,
-    parse_secrets,
-    read_key_set,
-    read_secret_file,
-)
+from driftline.gateway import _auth as auth
 from driftline.gateway._lake.snapshot import DEFAULT_KEPT_BYTES
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
@@ -94,7 +85,7 @@ class GatewaySettings:
         return self.lake or str(self.data / "lake")
 
 
-def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os.environ) -> Authenticator | None:
+def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os.environ) -> auth.Authenticator | None:
     """The authenticator that the settings define; None only with `--insecure`."""
     if settings.insecure:
         return None
@@ -107,22 +98,20 @@ def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os
     if settings.gateway_from_audience and not settings.audiences:
         raise OptionError("--gateway-from-audience needs --audience", code="no_audience")
 
-    def load() -> KeySet:
-        known = parse_secrets(environment.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
+    def load() -> auth.KeySet:
+        known = auth.parse_secrets(environment.get(auth.SECRET_VARIABLE, ""), auth.SECRET_VARIABLE)
         if settings.secret_file is not None:
-            known += read_secret_file(settings.secret_file)
-        public = [] if key_file is None else read_key_set(key_file)
-        return KeySet(tuple(known), tuple(public))
+            known += auth.read_secret_file(settings.secret_file)
+        public = [] if key_file is None else auth.read_key_set(key_file)
+        return auth.KeySet(tuple(known), tuple(public))
 
     keys = load()
     if not keys.secrets and not keys.public and not is_address:
-        raise OptionError(
-            f"a gateway needs keys to check tokens with: set {SECRET_VARIABLE}, or give --jwt-secret-file or --jwks",
-            code="no_keys",
-        )
+        ways = f"set {auth.SECRET_VARIABLE}, or give --jwt-secret-file or --jwks"
+        raise OptionError(f"a gateway needs keys to check tokens with: {ways}", code="no_keys")
     own = settings.gateway if settings.gateway_from_audience else None
-    policy = TokenPolicy(settings.audiences, settings.issuer, settings.claim_names, own)
-    return Authenticator(load, paths, policy, ProviderKeys(settings.key_set or "") if is_address else None)
+    policy = auth.TokenPolicy(settings.audiences, settings.issuer, settings.claim_names, own)
+    return auth.Authenticator(load, paths, policy, auth.ProviderKeys(settings.key_set or "") if is_address else None)
 
 
 def check_insecure(settings: GatewaySettings, host: str) -> None:

@@ -24,15 +24,7 @@ from typing import Any
 from driftline.core import block_pandas
 from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
-from driftline.gateway._lake.flush import (
-    Flusher,
-    FlushReport,
-    LakeTie,
-    copy_facts,
-    import_foreign,
-    note_registered,
-    seed_rows,
-)
+from driftline.gateway._lake import flush as flushing
 from driftline.gateway._lake.snapshot import Request, Snapshots
 from driftline.gateway._log.log import UNSEEDED, unavailable
 from driftline.gateway._settings import CompactionSettings, GatewaySettings, OpenEngine
@@ -260,16 +252,16 @@ class LakeDesk:
         self._store = FlushTarget(settings.lake_location)
         self._compaction = settings.compaction
         self._history_days, self._cut_at = settings.history_days, 0.0
-        tie = LakeTie(self._log, self._store, settings.gateway, settings.run, settings.adopt_lake)
-        self._flusher = Flusher(tie)
+        tie = flushing.LakeTie(self._log, self._store, settings.gateway, settings.run, settings.adopt_lake)
+        self._flusher = flushing.Flusher(tie)
 
-    def start(self) -> FlushReport:
+    def start(self) -> flushing.FlushReport:
         """Check the tie of log and lake, and copy the lake's schemas and horizons."""
         report = self._flusher.look()
-        copy_facts(self._log, self._store)
+        flushing.copy_facts(self._log, self._store)
         return report
 
-    def flush(self, wait: bool = True) -> FlushReport:
+    def flush(self, wait: bool = True) -> flushing.FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another server flushes."""
         report = self._flusher.flush(wait=wait)
         report.due = due_tables(self._store.lake, self._compaction) if report.deltas else []
@@ -278,26 +270,26 @@ class LakeDesk:
     def register(self, schema: TableSchema) -> None:
         """Register a table's schema in the lake, then in the copy."""
         self._store.register(schema)
-        note_registered(self._log, schema)
+        flushing.note_registered(self._log, schema)
 
-    def refresh(self) -> FlushReport:
+    def refresh(self) -> flushing.FlushReport:
         """Refresh the copy of schemas and horizons, import deltas of other writers, and cut old logs."""
         from driftline.lake import cut_logs
 
         with self._log.flush_lock(wait=False) as alone:
             if not alone:
-                return FlushReport()
+                return flushing.FlushReport()
             self._log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
-            copy_facts(self._log, self._store)
-            imported, refused, is_complete = import_foreign(self._log, self._store)
+            flushing.copy_facts(self._log, self._store)
+            imported, refused, is_complete = flushing.import_foreign(self._log, self._store)
             if is_complete and self._log.document(UNSEEDED) is not None:
-                seed_rows(self._log, self._store)
+                flushing.seed_rows(self._log, self._store)
             if self._history_days is not None and time.monotonic() >= self._cut_at:
                 for table in self._store.tables():
                     cut_logs(self._store.lake, table, self._history_days)
                 self._cut_at = time.monotonic() + _CUT_SECONDS
             due = due_tables(self._store.lake, self._compaction)
-            return FlushReport(imported=imported, due=due, notices=refused)
+            return flushing.FlushReport(imported=imported, due=due, notices=refused)
 
     def close(self) -> None:
         """Close the log."""
