@@ -34,10 +34,13 @@ StrPath = str | os.PathLike[str]
 SQLITE_MAGIC = b"SQLite format 3\0"
 AnyPath = StrPath | ObjectPath  # a local path, or the URL of an object
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_XZ_MAGIC = b"\xfd7zXZ\x00"
-_BZIP2_MAGIC = re.compile(rb"BZh[1-9]1AY&SY")  # a header may begin with BZh
+# How a compressed stream begins; a header of a table may begin with BZh.
+_BEGINNINGS: dict[Compression, re.Pattern[bytes]] = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+}
 # A module, and the exceptions by which it reports damage.
 _DECOMPRESSORS = {
     "gzip": ("gzip", "zlib:error", "gzip:BadGzipFile"),
@@ -100,11 +103,8 @@ def output_place(path: AnyPath) -> Location:
     scheme = _SCHEME.match(name)
     if scheme is None or scheme[1] == "file" or is_url(name):
         return location(name)
-    raise OptionError(
-        f"{name}: outputs at {scheme[1]} addresses are not served: use a path, s3://, gs:// or abfs://",
-        code="unsupported_address",
-        path=name,
-    )
+    message = f"{name}: outputs at {scheme[1]} addresses are not served: use a path, s3://, gs:// or abfs://"
+    raise OptionError(message, code="unsupported_address", path=name)
 
 
 @contextmanager
@@ -165,7 +165,9 @@ def replace_file(temporary: StrPath, path: StrPath) -> None:
         if replaced is not None and not stat.S_ISREG(replaced.st_mode):
             raise OptionError(f"{os.fspath(path)} is not a regular file", code="not_a_file")
         if replaced is not None:
-            _keep_access(temporary, replaced)
+            with contextlib.suppress(PermissionError):  # only root may give files away
+                os.chown(temporary, replaced.st_uid, replaced.st_gid)
+            os.chmod(temporary, stat.S_IMODE(replaced.st_mode))
         target = os.path.realpath(path)
         os.replace(temporary, target)
         sync_directory(os.path.dirname(target))
@@ -183,12 +185,6 @@ def _status_of(path: StrPath) -> os.stat_result | None:
         return os.stat(path)
     except FileNotFoundError:
         return None
-
-
-def _keep_access(file: StrPath, replaced: os.stat_result) -> None:
-    with contextlib.suppress(PermissionError):  # only root may give files away
-        os.chown(file, replaced.st_uid, replaced.st_gid)
-    os.chmod(file, stat.S_IMODE(replaced.st_mode))
 
 
 def refuse_output_among(output: StrPath, inputs: Iterable[StrPath]) -> None:
@@ -288,11 +284,8 @@ def explain_os_error(error: OSError, path: AnyPath) -> StorageError | InputError
     if error.errno in (errno.EACCES, errno.EPERM):
         return InputError(f"no permission for {name}", code="permission_denied", path=name)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(
-            f"the disk is full while writing {name}: free some space or choose another place",
-            code="disk_full",
-            path=name,
-        )
+        message = f"the disk is full while writing {name}: free some space or choose another place"
+        return StorageError(message, code="disk_full", path=name)
     return StorageError(f"{name}: {error.strerror or error}", code="io_error", path=name)
 
 
@@ -321,13 +314,7 @@ def compression_of(path: AnyPath) -> Compression:
 
 def compression_of_bytes(start: bytes) -> Compression:
     """The compression of a stream that starts with these bytes."""
-    if start.startswith(_GZIP_MAGIC):
-        return "gzip"
-    if start.startswith(_ZSTD_MAGIC):
-        return "zstd"
-    if start.startswith(_XZ_MAGIC):
-        return "xz"
-    return "bzip2" if _BZIP2_MAGIC.match(start) else "plain"
+    return next((kind for kind, beginning in _BEGINNINGS.items() if beginning.match(start)), "plain")
 
 
 def open_bytes(path: AnyPath) -> BinaryIO:

@@ -90,11 +90,9 @@ class Lease:
     def check(self) -> None:
         """Raise if another process may hold the lease by now."""
         if self._lost.is_set() or time.monotonic() - self._renewed_at > self._seconds:
-            raise LockedError(
-                f"the lease {self._version.url} was lost (this machine was cut off, or stood still): run again",
-                code="lease_lost",
-                path=self._version.url,
-            )
+            url = self._version.url
+            message = f"the lease {url} was lost (this machine was cut off, or stood still): run again"
+            raise LockedError(message, code="lease_lost", path=url)
 
     def renew_until_done(self) -> None:
         """Renew the lease until `stop`; runs in a dedicated thread."""
@@ -179,10 +177,10 @@ def _read_lease(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersio
     return (record if isinstance(record, dict) else {}), version
 
 
-def _is_free(record: dict[str, Any], now: Callable[[], float] = time.time) -> bool:
+def _is_free(record: dict[str, Any]) -> bool:
     """Whether a lease has expired, is no lease, or was held by a process of this machine that has ended."""
     expires = record.get("expires")
-    if not isinstance(expires, int | float) or expires < now():
+    if not isinstance(expires, int | float) or expires < time.time():
         return True
     pid = record.get("pid")
     return record.get("machine") == _machine() != "" and isinstance(pid, int) and not process_runs(pid)
@@ -218,7 +216,8 @@ def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> I
     try:
         yield owner
     finally:
-        _release(target, owner)
+        if (read_lock(target) or {}).get("lockId") == owner.lock_id:
+            target.unlink(missing_ok=True)
 
 
 def _try_lock(target: Path, owner: LockOwner) -> bool:
@@ -247,14 +246,12 @@ def _remove_if_dead(target: Path) -> bool:
         os.rename(target, grave)
     except FileNotFoundError:
         return True
-    if not _is_abandoned(grave):
-        # A living process took the lock between the check and the rename: give it back.
+    is_dead = _is_abandoned(grave)
+    if not is_dead:  # a living process took the lock between the check and the rename: it gets it back
         with contextlib.suppress(FileExistsError):
             os.link(grave, target)
-        grave.unlink(missing_ok=True)
-        return False
     grave.unlink(missing_ok=True)
-    return True
+    return is_dead
 
 
 def _is_abandoned(path: Path) -> bool:
@@ -262,9 +259,10 @@ def _is_abandoned(path: Path) -> bool:
 
     Other tools create the lock first and fill it afterwards, so a lock without an owner is given some time.
     """
-    holder = read_lock(path)
-    if holder is not None and _pid_of(holder) is not None:
-        return not process_is_alive(holder)
+    holder = read_lock(path) or {}
+    pid, here = _pid_of(holder), socket.gethostname()
+    if pid is not None:  # on another host it is taken to be alive
+        return holder.get("host", here) == here and not process_runs(pid)
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -290,14 +288,6 @@ def _pid_of(holder: dict[str, Any]) -> int | None:
     return pid if isinstance(pid, int) and not isinstance(pid, bool) else None
 
 
-def process_is_alive(holder: dict[str, Any]) -> bool:
-    """Whether the holder of a lock still runs; on another host it is taken to be alive."""
-    if holder.get("host", socket.gethostname()) != socket.gethostname():
-        return True
-    pid = _pid_of(holder)
-    return pid is not None and process_runs(pid)
-
-
 def process_runs(pid: int) -> bool:
     """Whether a process of this machine runs; one that has ended and was not waited for yet does not."""
     if pid <= 0:
@@ -318,12 +308,6 @@ def _has_ended(pid: int) -> bool:
     except OSError:
         return False  # no such file system here
     return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-
-
-def _release(target: Path, owner: LockOwner) -> None:
-    holder = read_lock(target)
-    if holder is not None and holder.get("lockId") == owner.lock_id:
-        target.unlink(missing_ok=True)
 
 
 # Both kinds of lock.

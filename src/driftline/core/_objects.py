@@ -117,12 +117,6 @@ def delete_object(url: str) -> None:
         obstore.delete(store, key)
 
 
-def delete_below(folder: str) -> None:
-    """Remove all objects below a URL."""
-    for url in list_objects(folder):
-        delete_object(url)
-
-
 def delete_old(folder: str, kept: set[str], seconds: float) -> None:
     """Remove the objects below a folder that are not in `kept` and are older than `seconds`."""
     limit = datetime.now(UTC) - timedelta(seconds=seconds)
@@ -316,11 +310,8 @@ def explained(url: str) -> Iterator[None]:
     except ValueError as error:
         if "path" not in str(error):
             raise
-        raise InputError(
-            f"{url}: a name in an object store has no empty parts, and no . or .. among them",
-            code="invalid_name",
-            path=url,
-        ) from error
+        message = f"{url}: a name in an object store has no empty parts, and no . or .. among them"
+        raise InputError(message, code="invalid_name", path=url) from error
 
 
 def _generic(url: str, words: str) -> InputError:

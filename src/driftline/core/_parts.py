@@ -65,11 +65,8 @@ def read_manifest(folder: Location) -> tuple[Part, ...] | None:
             raise ValueError(content["format"])
         return tuple(Part(one["name"], one["size"], one["checksum"]) for one in content["parts"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{folder}/{MANIFEST} is damaged or of another format: write the output again",
-            code="damaged_manifest",
-            path=str(folder),
-        ) from error
+        message = f"{folder}/{MANIFEST} is damaged or of another format: write the output again"
+        raise InputError(message, code="damaged_manifest", path=str(folder)) from error
 
 
 def pieces(given: AnyPath) -> list[Location]:
@@ -201,8 +198,8 @@ def read_pieces(place: AnyPath) -> Iterator[bytes]:
 def remove(place: Location) -> None:
     """Remove a file, an object, or a folder with all that is in it."""
     if isinstance(place, ObjectPath):
-        objects.delete_below(place.url + "/")
-        place.unlink()
+        for each in (*place.below(), place):
+            each.unlink()
     elif place.is_dir() and not place.is_symlink():
         shutil.rmtree(place, ignore_errors=True)
     else:

@@ -158,9 +158,7 @@ class _Phase:
 
     def record(self, now: float, finished: bool) -> Progress:
         rate = self.throughput.sample(self.done, now)
-        eta = None
-        if self.total is not None and rate:
-            eta = max(self.total - self.done, 0) / rate
+        eta = max(self.total - self.done, 0) / rate if self.total is not None and rate else None
         return Progress(self.name, self.done, self.total, self.unit, now - self.started, rate, eta, finished)
 
 
