@@ -505,9 +505,9 @@ def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Trac
 
     def attempt() -> bool:
         archive = tables.load(lake, table, "archive")
-        return (
-            tables.create(lake, table, "archive", schema, commit) if archive is None else archive.append(commit, schema)
-        )
+        if archive is None:
+            return tables.create(lake, table, "archive", schema, commit)
+        return archive.append(commit, schema)
 
     tables.retried(attempt, f"archiving {table}")
 
@@ -515,11 +515,7 @@ def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Trac
 def _set_property(lake: Lake, table: str, name: str, value: int) -> None:
     def attempt() -> bool:
         deltas_table = tables.loaded(lake, table)
-        current = (
-            schemas.refused_before(deltas_table)
-            if name == schemas.REFUSE_PROPERTY
-            else schemas.horizon_of(deltas_table)
-        )
+        current = schemas.number_property(deltas_table, name)
         if current is not None and current >= value:
             return True
         return deltas_table.set_properties({name: str(value)}, {"operation": "retention"})

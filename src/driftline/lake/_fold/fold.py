@@ -36,14 +36,14 @@ def fold(
     columns: Sequence[ColumnSchema], deltas: pa.Table, base: pa.Table | None = None, deletes: pa.Table | None = None
 ) -> Folded:
     """Fold stamped deltas into the base rows and deletes of the same range."""
-    base = _whole(base_file_schema(columns).empty_table() if base is None else base)
-    deletes = _whole(deletes_file_schema().empty_table() if deletes is None else deletes)
-    return _Fold(columns, _whole(deltas.unify_dictionaries()), base, deletes).run()
+    base = base_file_schema(columns).empty_table() if base is None else base.combine_chunks()
+    deletes = deletes_file_schema().empty_table() if deletes is None else deletes.combine_chunks()
+    return _Fold(columns, deltas.unify_dictionaries().combine_chunks(), base, deletes).run()
 
 
 def needs_fold(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
     """The stamped deltas that win something among themselves; the others can never have an effect."""
-    deltas = _whole(deltas.unify_dictionaries())
+    deltas = deltas.unify_dictionaries().combine_chunks()
     work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
     return deltas.filter(pa.array(work.wins()))
 
@@ -154,10 +154,6 @@ def _number_rows(arrays: list[pa.Array]) -> tuple[pa.Array, Ints]:
     numbers[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
     codes: npt.NDArray[np.int64] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
     return encoded.dictionary.take(order), codes
-
-
-def _whole(table: pa.Table) -> pa.Table:
-    return table.combine_chunks()
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -14,7 +14,7 @@ from driftline.lake._store import schemas
 from driftline.lake._store.flush import WaitingEnvelope, envelopes_of
 from driftline.lake._store.lake import Lake, Part, is_merged, relative
 from driftline.lake._store.parquet import DataFile, read_batches, row_group_sizes
-from driftline.lake._store.rows import ROW_ID
+from driftline.lake._store.rows import ROW_ID, ROW_ID_FIELD
 from driftline.lake._store.tables import StoredTable, load, loaded
 
 ROWS_PER_RANGE = 150_000
@@ -25,7 +25,7 @@ _SMALL_SHARE = 16  # neighbours below target / 16 are folded together
 _BYTES_AT_ONCE = 64 << 20
 _SAMPLED_GROUPS = 24
 _SAMPLED_IDS = 2000  # of each sampled row group
-_ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
+_ROW_ID_ONLY = pa.schema([ROW_ID_FIELD])
 
 Bounds = tuple[str, str]
 

@@ -183,10 +183,8 @@ def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[Inge
     written = []
     for table, batch in by_table.items():
         if table not in plan.columns:
-            raise DeltaError(
-                f"no schema is registered for table {table!r}: register one with `driftline lake schema`",
-                code="SCHEMA_ERROR",
-            )
+            message = f"no schema is registered for table {table!r}: register one with `driftline lake schema`"
+            raise DeltaError(message, code="SCHEMA_ERROR")
         is_own = plan.extraction is not None
         fresh = batch if is_own else flush.unknown(lines.path, batch, plan.holdings[table].known(batch))
         if len(fresh) < len(batch):

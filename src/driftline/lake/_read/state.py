@@ -134,10 +134,8 @@ def _join_parquet(parts: list[Result], output: AnyPath) -> None:
 def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int | None) -> int:  # noqa: A002
     """Write the rows of a table without a schema, which has no types: only JSONL can represent them."""
     if format != "jsonl":
-        raise LakeError(
-            f"table {table!r} has no schema, so {format} is not possible: use jsonl, or register a schema",
-            code="no_schema",
-        )
+        message = f"table {table!r} has no schema, so {format} is not possible: use jsonl, or register a schema"
+        raise LakeError(message, code="no_schema")
     rows = replay(all_deltas(lake, table), as_of=as_of)
     with _opened(output) as out:
         for row_id in sorted(rows):

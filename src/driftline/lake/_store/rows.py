@@ -34,6 +34,7 @@ _META_TYPES = {
     "_columns": pa.list_(pa.string()),
 }
 META_COLUMNS = tuple(_META_TYPES)
+ROW_ID_FIELD = pa.field(ROW_ID, pa.string(), nullable=False)
 
 _FORBIDDEN = re.compile(r"[ ,;{}()=%]")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
@@ -99,11 +100,8 @@ def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
 
 def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Base files: one row per live row id, with the stamps that are needed to merge an older delta."""
-    row_id, stamps = (
-        pa.field(ROW_ID, pa.string(), nullable=False),
-        pa.field(STAMPS, stamps_type(columns), nullable=False),
-    )
-    return pa.schema([row_id, *value_fields(columns), stamps])
+    stamps = pa.field(STAMPS, stamps_type(columns), nullable=False)
+    return pa.schema([ROW_ID_FIELD, *value_fields(columns), stamps])
 
 
 def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
@@ -112,12 +110,12 @@ def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     Without Delta's column mapping, which some readers refuse or get wrong; they accept any plain name.
     """
     fields = [pa.field(column.name, arrow_type(column)) for column in columns]
-    return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
+    return pa.schema([ROW_ID_FIELD, *fields])
 
 
 def deletes_file_schema() -> pa.Schema:
     """Equality deletes: dead rows with the stamp of their greatest DELETE."""
-    return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), pa.field("_deleted", STAMP, nullable=False)])
+    return pa.schema([ROW_ID_FIELD, pa.field("_deleted", STAMP, nullable=False)])
 
 
 # Row deltas and base rows.

@@ -71,9 +71,7 @@ def required_table(lake: Lake, table: str) -> tuple[StoredTable, TableSchema]:
 
 def schema_of(deltas_table: StoredTable | None) -> TableSchema | None:
     """The current schema of a loaded deltas table."""
-    if deltas_table is None:
-        return None
-    text = deltas_table.property(SCHEMA_PROPERTY)
+    text = None if deltas_table is None else deltas_table.property(SCHEMA_PROPERTY)
     return None if text is None else TableSchema.from_wire(json.loads(text))
 
 
@@ -199,12 +197,12 @@ def version_of_generation(lake: Lake, table: str, number: int) -> int:
 
 def horizon_of(deltas_table: StoredTable | None) -> int | None:
     """The hlc from which deltas are kept, or None if all are."""
-    return _number(deltas_table, HORIZON_PROPERTY)
+    return number_property(deltas_table, HORIZON_PROPERTY)
 
 
 def refused_before(deltas_table: StoredTable | None) -> int | None:
     """The hlc below which new deltas are refused, or None."""
-    return _number(deltas_table, REFUSE_PROPERTY)
+    return number_property(deltas_table, REFUSE_PROPERTY)
 
 
 def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]:
@@ -232,10 +230,9 @@ def too_old(table: str, hlc: int, horizon: int, index: int) -> LakeError:
     return LakeError(message, code="TOO_OLD", table=table, index=index)
 
 
-def _number(deltas_table: StoredTable | None, name: str) -> int | None:
-    if deltas_table is None:
-        return None
-    text = deltas_table.property(name)
+def number_property(deltas_table: StoredTable | None, name: str) -> int | None:
+    """A property that is a number; None where it is not set."""
+    text = None if deltas_table is None else deltas_table.property(name)
     return None if text is None else int(text)
 
 
@@ -489,11 +486,9 @@ def load_history(lake: Lake, table: str) -> LoadHistory:
     others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
     for commit in commits_of(lake, table, "deltas", deltas_table.version()):
         if commit is None:
-            raise LakeError(
-                f"the log of tables/{table}/deltas no longer holds its first versions, so what was loaded is not "
-                "known: --full-refresh loads it anew",
-                code="unknown_lake",
-            )
+            problem = f"the log of tables/{table}/deltas no longer holds its first versions"
+            remedy = "so what was loaded is not known: --full-refresh loads it anew"
+            raise LakeError(f"{problem}, {remedy}", code="unknown_lake")
         details = commit.details
         if details.get("operation") == LOAD:
             held = details["ledger"]
