@@ -244,16 +244,6 @@ def _usable_id(value: object) -> str | int | float | None:
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
-def read_rows(split: Split, id_name: str) -> Iterator[Record]:
-    """The records of a range of Parquet row groups."""
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(open_to_read(split.source.path))
-    for batch in file.iter_batches(batch_size=1024, row_groups=range(split.start, split.end)):
-        for row in batch.to_pylist():
-            yield _row_record(split.source.role, row, id_name)
-
-
 def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
     if role != "pairs":
         return _side_record(role, row, to_json_bytes(row), id_name)
@@ -272,7 +262,11 @@ def _json_cell(value: object) -> bytes | None:
 def records_of(job: BatchJob, split: Split) -> Iterator[tuple[Record | None, bytes | None]]:
     """The records of a split, with the lines that they came as; None for a blank line, so that lines can be counted."""
     if split.source.is_parquet:
-        yield from ((record, None) for record in read_rows(split, job.id_name))
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(open_to_read(split.source.path))
+        for batch in file.iter_batches(batch_size=1024, row_groups=range(split.start, split.end)):
+            yield from ((_row_record(split.source.role, row, job.id_name), None) for row in batch.to_pylist())
         return
     for line in read_lines(split):
         yield None if line.isspace() else line_record(split.source.role, line, job.id_name), line

@@ -46,7 +46,7 @@ class Group:
     last: tuple[SortKey, Any]
     count: int = 0
     pairs: int = 0
-    samples: list[tuple[SortKey, dict[str, Json]]] = field(default_factory=list)
+    samples: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, key: SortKey, identity: object, entries: list[Entry]) -> None:
         """Count the entries of one pair; pairs come in order."""
@@ -54,7 +54,9 @@ class Group:
         self.pairs += 1
         self.last = (key, identity)
         if len(self.samples) < SAMPLE_SIZE:
-            self.samples.append((key, _sample(identity, entries[0])))
+            names = ("path", "old_value", "new_value", "message")
+            shown = {name: entries[0][name] for name in names if name in entries[0]}
+            self.samples.append((key, {"id": identity, **shown}))
 
     def merge(self, other: Group) -> None:
         self.count += other.count
@@ -62,11 +64,6 @@ class Group:
         self.first = min(self.first, other.first, key=_key)
         self.last = max(self.last, other.last, key=_key)
         self.samples = sorted([*self.samples, *other.samples], key=_key)[:SAMPLE_SIZE]
-
-
-def _sample(identity: object, entry: Entry) -> dict[str, Json]:
-    shown = {name: entry[name] for name in ("path", "old_value", "new_value", "message") if name in entry}
-    return {"id": identity, **shown}
 
 
 class BatchView(NamedTuple):
