@@ -222,7 +222,7 @@ def _unreachable(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple[
 def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
     """The tightest schema of types, members and required members that all samples fit (payloads §8.3)."""
     given = list(samples)
-    types = sorted({"integer" if _is_integer(value) else kind_of(value) for value in given})
+    types = sorted({"integer" if type(value) is int else kind_of(value) for value in given})
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
@@ -240,7 +240,3 @@ def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
     if items:
         schema["items"] = infer_schema(items)
     return schema
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

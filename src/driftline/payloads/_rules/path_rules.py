@@ -144,9 +144,7 @@ class PathState:
         self.removed_by = next((query.rule for query in done if query.extensions is None), None)
         self.extensions = {name: rule for query in done for name, rule in (query.extensions or {}).items()}
         self.has_rules = any(query.extensions is not None for query, _ in waiting)
-        self.names = frozenset(
-            name for query, at in waiting for name in query.steps[at].names if name is not _ANY
-        )  # fmt: skip
+        self.names = frozenset(name for query, at in waiting for name in query.steps[at].names) - {_ANY}
         self.removes_others = any(
             query.extensions is None and at + 1 == len(query.steps) and _ANY in query.steps[at].names
             for query, at in waiting
