@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
 Edges = list[list[int]]
 Partners = list[int | None]  # of each item, by position
 Numbered = list[tuple[int, Json]]  # items with their index in the array
+Free = dict[int, Json]  # items without a partner yet, by their positions
 Pairing = dict[int, int]  # positions in Old -> positions in New
 Tokenizer = Callable[[Any, Run], Token]
 
@@ -228,52 +229,48 @@ def pair_items(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Pat
         steps.insert(0, _pair_tolerant)
     for step in steps:
         taken = set(partners.values())
-        lefts = [position for position in range(len(old)) if position not in partners]
-        rights = [position for position in range(len(new)) if position not in taken]
+        lefts = {position: value for position, (_, value) in enumerate(old) if position not in partners}
+        rights = {position: value for position, (_, value) in enumerate(new) if position not in taken}
         if not lefts or not rights:
             break
-        partners |= step(plan, old, new, lefts, rights, run, path)
+        partners |= step(plan, lefts, rights, run, path)
     return partners
 
 
-def _pair_equal(
-    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
-) -> Pairing:
+def _pair_equal(plan: NodePlan, old: Free, new: Free, run: Run, path: Path) -> Pairing:
     """Items with equal tokens."""
     # From the end, so that the earliest of equals is the last in its list and the first to be taken.
-    waiting = _by_token(tokenizer(plan.item(), NEW), new, rights[::-1], run)
+    waiting = _by_token(tokenizer(plan.item(), NEW), reversed(new.items()), run)
     token = tokenizer(plan.item(), OLD)
     partners: Pairing = {}
-    for position in lefts:
+    for position, value in old.items():
         run.check_at(position)
-        same = waiting.get(token(old[position][1], run))
+        same = waiting.get(token(value, run))
         if same:
             partners[position] = same.pop()
     return partners
 
 
-def _by_token(token: Tokenizer, items: Numbered, positions: Sequence[int], run: Run) -> dict[Token, list[int]]:
+def _by_token(token: Tokenizer, items: Iterable[tuple[int, Json]], run: Run) -> dict[Token, list[int]]:
     found: dict[Token, list[int]] = {}
-    for position in positions:
+    for position, value in items:
         run.check_at(position)
-        found.setdefault(token(items[position][1], run), []).append(position)
+        found.setdefault(token(value, run), []).append(position)
     return found
 
 
-def _pair_tolerant(
-    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
-) -> Pairing:
+def _pair_tolerant(plan: NodePlan, old: Free, new: Free, run: Run, path: Path) -> Pairing:
     """The most matching pairs among items of equal coarse tokens."""
     item = plan.item()
-    waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
-    groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
+    waiting = _by_token(tokenizer(item, NEW, coarse=True), new.items(), run)
+    groups = _by_token(tokenizer(item, OLD, coarse=True), old.items(), run)
     pairer = Pairer(item, old, new, run)
     # Where less than half of the members decide in pairs, equal coarse tokens prove that most of the fields agree, so
     # that the pair is right.
     doubtful = None if item.condition or item.choices or item.allow_new else 2 * pairwise_members(item)
     for coarse, group in groups.items():
         others = waiting.get(coarse, [])
-        first = old[group[0]][1]
+        first = old[group[0]]
         is_surely_similar = type(first) is dict and doubtful is not None and doubtful < len(first)
         if len(group) == len(others) == 1 and is_surely_similar:
             pairer.partners[group[0]] = others[0]
@@ -300,24 +297,22 @@ class _Field(NamedTuple):
     plan: NodePlan
 
 
-def _pair_similar(
-    plan: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, path: Path
-) -> Pairing:
+def _pair_similar(plan: NodePlan, old: Free, new: Free, run: Run, path: Path) -> Pairing:
     """Objects of which more than half of the fields agree, so that the deepest difference is reported.
 
     Where New may have more members, the majority is one of Old's. Of equal candidates the earliest is taken.
     """
     item = plan.item()
-    fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
+    fields = {position: _fields(item, value, NEW, run) for position, value in new.items()}
     postings: dict[Token, list[int]] = defaultdict(list)
     for position, known in fields.items():
         run.check_at(position)
         for name, field in known.items():
             postings[name, field.coarse].append(position)
     partners: Pairing = {}
-    for position in lefts:
+    for position, value in old.items():
         run.check_at(position)
-        known = _fields(item, old[position][1], OLD, run)
+        known = _fields(item, value, OLD, run)
         shared = (postings.get((name, field.coarse), []) for name, field in known.items())
         candidates = {place for places in shared if len(places) <= MAX_POSTINGS for place in places}
         best = (0, 0)
@@ -361,7 +356,7 @@ def _axes(plan: NodePlan, path: KeyPath, seen: set[int]) -> Iterator[tuple[KeyPa
 class Pairer:
     """Pairs the items of one array, group by group."""
 
-    def __init__(self, item: NodePlan, old: Numbered, new: Numbered, run: Run) -> None:
+    def __init__(self, item: NodePlan, old: Free, new: Free, run: Run) -> None:
         self._axes = list(_axes(item, (), set()))[:_MAX_AXES]
         self._item = item
         self._sides = (old, new)
@@ -372,7 +367,7 @@ class Pairer:
         self.is_exact = True
 
     def _matches(self, position: int, other: int) -> bool:
-        left, right = self._sides[OLD][position][1], self._sides[NEW][other][1]
+        left, right = self._sides[OLD][position], self._sides[NEW][other]
         are_numbers = type(left) in _NUMBERS and type(right) in _NUMBERS
         if are_numbers and self._agree is not None and self._agree(left, right):
             return True
@@ -405,7 +400,7 @@ class Pairer:
         places: list[dict[int, float]] = [{}, {}]
         for side, positions in ((OLD, lefts), (NEW, rights)):
             for position in positions:
-                value, _ = found_at(self._item, self._sides[side][position][1], path, side, self._run)
+                value, _ = found_at(self._item, self._sides[side][position], path, side, self._run)
                 place = meaning.place(value, side) if value is not MISSING else None
                 if place is None:
                     return None  # equal coarse tokens: then no item of the group has one
