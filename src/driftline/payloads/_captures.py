@@ -279,8 +279,7 @@ def _inflated(data: bytes, limit: int) -> bytes:
 def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> dict[str, Json]:
     if status == 0:
         raise CaptureError("the capture has no answer: status 0, the request was blocked or aborted")
-    body = decoded_body(data, headers, limit)
-    return {"status": status, "headers": dict(headers), "body": body}
+    return {"status": status, "headers": dict(headers), "body": decoded_body(data, headers, limit)}
 
 
 def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -350,11 +349,10 @@ def _attached(name: str, path: Path, archive: ZipFile | None, limit: int) -> byt
 def _har_request(request: dict[str, Any]) -> Request:
     posted = request.get("postData") or {}
     kind, parameters, text = str(posted.get("mimeType") or ""), posted.get("params"), posted.get("text") or ""
+    body: Any = text
     if parameters and not text:
         names = ("name", "fileName", "value")
-        body: Any = [tuple(str(part.get(name) or "") for name in names) for part in parameters]
-    else:
-        body = text
+        body = [tuple(str(part.get(name) or "") for name in names) for part in parameters]
     headers = {str(one["name"]).lower(): str(one["value"]) for one in request.get("headers") or []}
     return Request(request["method"], request["url"], body, kind or headers.get("content-type", ""), headers)
 

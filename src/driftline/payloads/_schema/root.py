@@ -48,13 +48,10 @@ def _named_root(document: SchemaDocument, root: str) -> Fragment:
     if root in components:
         return components[root]
     pointer = root.removeprefix("#")
-    if pointer == "" or pointer.startswith("/"):
-        found = document.lookup(pointer)
-        if found is not None:
-            return found
-    operation = _operation_root(document, root.split())
-    if operation is not None:
-        return operation
+    is_pointer = pointer == "" or pointer.startswith("/")
+    found = (document.lookup(pointer) if is_pointer else None) or _operation_root(document, root.split())
+    if found is not None:
+        return found
     known = [*components, *operations_of(document.source.content)]
     near = get_close_matches(root, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
