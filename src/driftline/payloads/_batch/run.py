@@ -368,8 +368,6 @@ class _RangeWork:
         unmet = self._unmet.get(schema)
         if unmet is None:
             unmet = self._unmet[schema] = rule_places(self.job.schemas[schema], self.job.root)
-        if not unmet:
-            return
         met = [place for place in unmet if is_met(place, old, new)]
         for place in met:
             self.totals.met[schema or "", place.pointer] = (sort_key(pair), pair.id)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
@@ -159,14 +159,10 @@ class Share(NamedTuple):
     having: int
 
     @classmethod
-    def of(cls, rows: Iterable[Sighting]) -> Share:
+    def of(cls, rows: list[Sighting]) -> Share:
         """The share of rows, each pair of payloads counted once."""
-        having, differing = set(), set()
-        for pair, old, new in rows:
-            having.add(pair)
-            if not same_json(old, new):
-                differing.add(pair)
-        return cls(len(differing), len(having))
+        differing = {row.pair for row in rows if not same_json(row.old, row.new)}
+        return cls(len(differing), len({row.pair for row in rows}))
 
     @property
     def upper(self) -> float:
