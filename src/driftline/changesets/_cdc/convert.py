@@ -42,15 +42,8 @@ OffsetLines = Iterable[tuple[int, bytes]]  # each with the offset at which it be
 Row = dict[str, Field]
 
 # How SQLite's affinities read values on their way to the type of a column.
-# Exact numbers are read as text: the affinities of numbers round.
-_AFFINITIES: dict[str, str | None] = {
-    "string": "TEXT",
-    "number": "NUMERIC",
-    "boolean": None,
-    "json": None,
-    "integer": "TEXT",
-    "decimal": "TEXT",
-}
+# Exact numbers are read as text: the affinities of numbers round. Booleans and JSON have none.
+_AFFINITIES = {"string": "TEXT", "number": "NUMERIC", "integer": "TEXT", "decimal": "TEXT"}
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
@@ -415,7 +408,7 @@ class CdcTable:
 
     def sqlite_table(self) -> Table:
         """The table whose rules read rows and values."""
-        columns = [(name, _AFFINITIES[ColumnSchema(name, self.type_of(name)).kind]) for name in self.columns]
+        columns = [(name, _AFFINITIES.get(ColumnSchema(name, self.type_of(name)).kind)) for name in self.columns]
         return Table(self.name, columns, self.key)
 
 
