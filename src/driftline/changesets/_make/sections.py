@@ -302,12 +302,10 @@ class ChangegroupOnDisk:
                 remaining = _remaining(section, self._records.take((name, share)), effects)
                 if remaining.num_rows:
                     left.add(share, remaining)
-            self._write_section(out, section, left, _growths(effects))
+            self._write_section(out, section.header, left, _growths(effects))
 
-    def _write_section(
-        self, out: IO[bytes], section: _Section, left: SpillStore[int, pa.Table], growths: Indexes
-    ) -> None:
-        plan = SectionPlan(section.header.table, section.header.marker, FIRST_BUCKETS << len(growths))
+    def _write_section(self, out: IO[bytes], header: Header, left: SpillStore[int, pa.Table], growths: Indexes) -> None:
+        plan = SectionPlan(header.table, header.marker, FIRST_BUCKETS << len(growths))
         ranges: SpillStore[int, pa.Table] = self._store()
         for share in sorted(left.keys()):
             for piece in left.take(share):
