@@ -188,10 +188,10 @@ class RowStatements:
                 else:
                     place = inserts if old is None else out if new is None else updates
                     write_line(place, self.of(old, new))
-            _append(out, updates)
+            append(out, updates)
             for statement in self._moves(moved):
                 write_line(out, statement)
-            _append(out, inserts)
+            append(out, inserts)
         return count
 
     def _is_unique(self, new: Row) -> bool:
@@ -234,10 +234,11 @@ class RowStatements:
         return " AND ".join(parts)
 
 
-def _append(out: IO[bytes], waiting: IO[bytes]) -> None:
+def append(out: IO[bytes], waiting: IO[bytes]) -> None:
+    """Write all that a temporary file holds."""
     waiting.seek(0)
     while block := waiting.read(1 << 20):
-        out.write(block)
+        write_all(out, block)
 
 
 def write_line(out: IO[bytes], line: str) -> None:

@@ -22,7 +22,7 @@ import apsw
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
 from driftline.changesets._format import database as sqlite
 from driftline.changesets._format.database import STAT1, StoredTable, owner_of, rebuild_statement
-from driftline.changesets._format.show import LINES, operation_text, plain_operation, value_rows
+from driftline.changesets._format.show import LINES, append, operation_text, plain_operation, value_rows
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     FIRST_BUCKETS,
@@ -47,12 +47,10 @@ if TYPE_CHECKING:
     from driftline.changesets._format.changeset import Changeset, Patchset
 
 _CHUNK_ROWS = 1 << 14
-_GROUP_BYTES = (
-    100 << 20
-)  # of a changegroup in memory, about twice those of the file; larger sections pass through the disk
+# Of a changegroup in memory, about twice those of the file; larger sections pass through the disk.
+_GROUP_BYTES = 100 << 20
 _Event = tuple[Row | None, Row | None]  # a row before and after
 _MOST_COLUMNS = 2000  # of a table of SQLite, which may have its rowid as one more here
-_COPY_BYTES = 1 << 20
 _SHOWN_NAMES = 5
 _UNTOUCHED = "differs; changes of rows do not touch it"
 _BY_CONTENT = "--virtual and --format sql go by its rows"
@@ -226,9 +224,7 @@ def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) 
         _Comparison(sides, found, sections, settings).run()
         if found.problems and not settings.allow_incomplete:
             raise incomplete(found)
-        sections.seek(0)
-        while block := sections.read(_COPY_BYTES):
-            write_all(out, block)
+        append(out, sections)
     return found
 
 

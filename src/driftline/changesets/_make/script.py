@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, groupby
 from pathlib import Path
-from shutil import copyfileobj
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import apsw
@@ -25,6 +24,7 @@ from driftline.changesets._format.database import ROWID, StoredTable, rebuild_st
 from driftline.changesets._format.show import (
     CHECK,
     RowStatements,
+    append,
     check_named,
     script_literals,
     sql_literal,
@@ -315,8 +315,7 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.Di
         found.statements = len(schema) + len(after) + len(rest)
         lines = (*(["PRAGMA legacy_alter_table = ON;"] if plan.before else []), *schema)
         write_all(out, (_OPENING + "".join(f"{line}\n" for line in lines)).encode(errors="surrogateescape"))
-        rows.seek(0)
-        copyfileobj(rows, out)
+        append(out, rows)
         closing = [*after, *rest, *_checks(target, found), "COMMIT;"]
         if plan.before:
             closing.insert(-1, "PRAGMA legacy_alter_table = OFF;")
@@ -347,8 +346,7 @@ def write_sql(out: IO[bytes], data: Changes, database: sqlite.Database) -> None:
         write_all(out, _OPENING.encode())
         for trigger in triggers:
             write_line(out, trigger.drop)
-        rows.seek(0)
-        copyfileobj(rows, out)
+        append(out, rows)
         found = databases.DiffFindings()
         for line in (*(trigger.statement for trigger in triggers), *_checks(connection, found, "<="), "COMMIT;"):
             write_line(out, line)
