@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import apsw
 
 from driftline.changesets._format import database as sqlite
 from driftline.changesets._format.database import StoredTable, explained, savepoint
-from driftline.changesets._format.read import Header, Window, key_of, records_in
+from driftline.changesets._format.read import Header, Window, key_of, records_in, with_headers
 from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
 from driftline.changesets._format.table import (
     DELETE,
@@ -51,17 +51,10 @@ RowKey = tuple[str, bytes]  # a row: its table's folded name and its encoded key
 
 MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
 
-_REASONS: dict[int, Reason] = {
-    apsw.SQLITE_CHANGESET_DATA: "DATA",
-    apsw.SQLITE_CHANGESET_NOTFOUND: "NOTFOUND",
-    apsw.SQLITE_CHANGESET_CONFLICT: "CONFLICT",
-    apsw.SQLITE_CHANGESET_CONSTRAINT: "CONSTRAINT",
-    apsw.SQLITE_CHANGESET_FOREIGN_KEY: "FOREIGN_KEY",
-}
+# SQLite's constants have the same words in their names.
+_REASONS: dict[int, Reason] = {getattr(apsw, f"SQLITE_CHANGESET_{reason}"): reason for reason in get_args(Reason)}
 _ACTION_CODES: dict[Action, int] = {
-    "abort": apsw.SQLITE_CHANGESET_ABORT,
-    "omit": apsw.SQLITE_CHANGESET_OMIT,
-    "replace": apsw.SQLITE_CHANGESET_REPLACE,
+    action: getattr(apsw, f"SQLITE_CHANGESET_{action.upper()}") for action in get_args(Action)
 }
 _AS_RECORDED = (
     ": triggers or cascades of the database act on these tables; --as-recorded switches them off for a file that "
@@ -607,25 +600,21 @@ class _ApplyRun:
             return
         with tempfile.NamedTemporaryFile() as reordered:
             with self.open_changes() as stream:
-                self._write_reordered(stream, reordered)
+                reordered.writelines(with_headers(self._reordered(stream)))
             reordered.flush()
             yield lambda: open_bytes(reordered.name)
 
-    def _write_reordered(self, stream: IO[bytes], out: IO[bytes]) -> None:
+    def _reordered(self, stream: IO[bytes]) -> Iterator[tuple[Header, bytes]]:
         kind = DELETE if self.flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
         waiting: list[tuple[Header, bytes]] = []
-        current: Header | None = None
         for header, records in records_in(Window(b"", stream.read)):
             name = folded(header.table.name)
             for record in records:
                 if record[0] == kind and (name, key_of(record, header)) in self._moved:
                     waiting.append((header, record))
-                    continue
-                out.write(record if header is current else header.table.header(header.marker) + record)
-                current = header
-        for header, record in waiting:
-            out.write(record if header is current else header.table.header(header.marker) + record)
-            current = header
+                else:
+                    yield header, record
+        yield from waiting
 
 
 def _row(values: tuple[Any, ...] | None) -> Row | None:

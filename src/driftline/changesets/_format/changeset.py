@@ -21,7 +21,7 @@ import apsw
 
 from driftline.changesets._format import streams
 from driftline.changesets._format.database import tables_from_database
-from driftline.changesets._format.read import Header, Window, records_in
+from driftline.changesets._format.read import Window, records_in, with_headers
 from driftline.changesets._format.session import EventLog, image_columns
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
@@ -161,14 +161,9 @@ class ChangeFile:
         >>> changes.filtered(lambda operation: operation.kind == "insert")
         <Changeset users: {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}>
         """
-        current: Header | None = None
-        pieces: list[bytes] = []
         records = ((header, record) for header, found in records_in(Window(bytes(self))) for record in found)
-        for operation, (header, record) in zip(self, records, strict=True):
-            if keep(operation):
-                pieces += [record] if header is current else [header.table.header(header.marker), record]
-                current = header
-        return self._made(b"".join(pieces), self._named_tables())
+        kept = (record for operation, record in zip(self, records, strict=True) if keep(operation))
+        return self._made(b"".join(with_headers(kept)), self._named_tables())
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces())

@@ -43,9 +43,6 @@ MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
 _read_integer = struct.Struct(">q").unpack_from
 _read_real = struct.Struct(">d").unpack_from
 _BLOCK_BYTES = 1 << 20
-_NUMBER_TAGS = (TAG_INTEGER, TAG_REAL)
-_DATA_TAGS = (TAG_TEXT, TAG_BLOB)
-_EMPTY_TAGS = (TAG_UNDEFINED, TAG_NULL)
 _WIDTHS = (1, 9, 9, 0, 0, 1)  # bytes of a field by its tag; texts and blobs have a length
 
 Read = Callable[[int], bytes]
@@ -195,6 +192,14 @@ def records_in(window: Window) -> Iterator[tuple[Header, list[bytes]]]:
         yield header, [window.data[start:end] for start, end in pairwise(places)]
 
 
+def with_headers(records: Iterable[tuple[Header, bytes]]) -> Iterator[bytes]:
+    """Records as they stand in a file: behind the header of their section where it begins."""
+    current: Header | None = None
+    for header, record in records:
+        yield record if header is current else header.table.header(header.marker) + record
+        current = header
+
+
 def key_of(record: bytes, header: Header) -> bytes:
     """The encoded key of a record: all of a patchset's DELETE, and of the first row elsewhere."""
     if record[0] == DELETE and header.marker == PATCHSET_MARKER:
@@ -272,7 +277,7 @@ def decode_field(field: bytes) -> Field:
     if tag == TAG_REAL:
         real: float = _read_real(field, 1)[0]
         return real if real == real else None
-    if tag in _DATA_TAGS:
+    if tag in (TAG_TEXT, TAG_BLOB):
         content = field[decode_varint(field, 1)[1] :]
         return decode_text(content) if tag == TAG_TEXT else content
     return None if tag == TAG_NULL else UNDEFINED
@@ -318,15 +323,12 @@ def _field_end(data: bytes, offset: int) -> int:
     if offset >= len(data):
         raise TruncatedChangesetError("the data ends inside a change", offset=len(data))
     tag = data[offset]
-    if tag in _EMPTY_TAGS:
-        return offset + 1
-    if tag in _NUMBER_TAGS:
-        end = offset + 9
-    elif tag in _DATA_TAGS:
+    if tag >= len(_WIDTHS):
+        raise CorruptChangesetError(f"unknown type 0x{tag:02x}", offset=offset)
+    end = offset + _WIDTHS[tag]
+    if not _WIDTHS[tag]:
         length, start = decode_varint(data, offset + 1)
         end = start + length
-    else:
-        raise CorruptChangesetError(f"unknown type 0x{tag:02x}", offset=offset)
     if end > len(data):
         raise TruncatedChangesetError(
             f"a value of {end - offset} bytes where {len(data) - offset} are left", offset=offset
