@@ -48,9 +48,8 @@ def test_vectors(case):
     assert compare(case["old"], case["new"], case["schema"]).is_match == expect["is_match"]
     plan = payloads.compile(case["schema"])
     run = Run(plan.config, plan._plans.root, (case["old"], case["new"]), Deadline(60, "the test"))
-    numbered = [list(enumerate(case[side])) for side in ("old", "new")]
-    positions = [list(range(len(case[side]))) for side in ("old", "new")]
-    found = _pair_tolerant(plan._plans.root, *numbered, *positions, run, None)
+    items = [dict(enumerate(case[side])) for side in ("old", "new")]
+    found = _pair_tolerant(plan._plans.root, *items, run, None)
     assert sorted([left, right] for left, right in found.items()) == expect["matching_pairs"]
 
 
