@@ -19,12 +19,9 @@ from driftline.changesets._format.table import (
     FIRST_BUCKETS,
     INSERT,
     PATCHSET_MARKER,
-    TAG_BLOB,
-    TAG_INTEGER,
-    TAG_REAL,
-    TAG_TEXT,
     UPDATE,
     Table,
+    Tag,
     decode_varint,
     folded,
     hash_step,
@@ -37,9 +34,9 @@ def hash_fields(fields: Iterable[bytes]) -> int:
     value = 0
     for part in fields:
         value = hash_step(value, part[0])
-        if part[0] in (TAG_INTEGER, TAG_REAL):
+        if part[0] in (Tag.INTEGER, Tag.REAL):
             value = hash_step(hash_step(value, int.from_bytes(part[5:], "big")), int.from_bytes(part[1:5], "big"))
-        elif part[0] in (TAG_TEXT, TAG_BLOB):
+        elif part[0] in (Tag.TEXT, Tag.BLOB):
             value = reduce(hash_step, part[decode_varint(part, 1)[1] :], value)
     return value
 

@@ -26,12 +26,12 @@ from driftline.changesets._format.session import EventLog, image_columns
 from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     PATCHSET_MARKER,
-    TAG_UNDEFINED,
     UNDEFINED,
     AnyRow,
     Operation,
     Row,
     Table,
+    Tag,
     folded,
     patchset_not_invertible,
     refused,
@@ -121,7 +121,7 @@ class ChangeFile:
     def _images(self, table: Table, data: Any) -> list[Vector]:
         images = image_columns(table, data, whole=self.marker == CHANGESET_MARKER)
         log = self.log_of(table)
-        log.partial = log.partial or any(vector.is_all(TAG_UNDEFINED) for vector in images)
+        log.partial = log.partial or any(vector.is_all(Tag.UNDEFINED) for vector in images)
         return images
 
     def add(self, operation: Operation) -> Self:

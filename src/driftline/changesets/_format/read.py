@@ -20,17 +20,12 @@ from driftline.changesets._format.table import (
     KIND_NAMES,
     MAX_COLUMNS,
     PATCHSET_MARKER,
-    TAG_BLOB,
-    TAG_INTEGER,
-    TAG_NULL,
-    TAG_REAL,
-    TAG_TEXT,
-    TAG_UNDEFINED,
     UNDEFINED,
     UPDATE,
     Field,
     Operation,
     Table,
+    Tag,
     TruncatedChangesetError,
     decode_text,
     decode_varint,
@@ -241,6 +236,7 @@ def _operations(data: bytes, places: list[int], header: Header) -> list[Operatio
     """The operations of whole records; their values are read in one loop."""
     table = header.table
     shapes = _shapes(header)
+    integer, real, text, undefined, with_length = Tag.INTEGER, Tag.REAL, Tag.TEXT, Tag.UNDEFINED, (Tag.TEXT, Tag.BLOB)
     operations: list[Operation] = []
     for start, end in pairwise(places):
         fields: list[Field] = []
@@ -248,39 +244,27 @@ def _operations(data: bytes, places: list[int], header: Header) -> list[Operatio
         offset = start + 2
         while offset < end:
             tag = data[offset]
-            if tag == TAG_INTEGER:
+            if tag == integer:
                 append(_read_integer(data, offset + 1)[0])
                 offset += 9
-            elif tag == TAG_TEXT:
+            elif tag in with_length:
                 length = data[offset + 1]
                 offset += 2
                 if length >= 0x80:
                     length, offset = decode_varint(data, offset - 1)
-                append(decode_text(data[offset : offset + length]))
+                content = data[offset : offset + length]
+                append(decode_text(content) if tag == text else content)
                 offset += length
-            elif tag == TAG_UNDEFINED:
-                append(UNDEFINED)
-                offset += 1
+            elif tag == real:
+                # NaN reads as NULL, and -0.0 keeps its sign (changesets §1.3).
+                number = _read_real(data, offset + 1)[0]
+                append(number if number == number else None)
+                offset += 9
             else:
-                field_end = _field_end(data, offset)
-                append(decode_field(data[offset:field_end]))
-                offset = field_end
+                append(UNDEFINED if tag == undefined else None)
+                offset += 1
         operations.append(shapes[data[start]][1](table, fields, data[start + 1]))
     return operations
-
-
-def decode_field(field: bytes) -> Field:
-    """The value of an encoded field; NaN reads as NULL, and -0.0 keeps its sign (changesets §1.3)."""
-    tag = field[0]
-    if tag == TAG_INTEGER:
-        return int(_read_integer(field, 1)[0])
-    if tag == TAG_REAL:
-        real: float = _read_real(field, 1)[0]
-        return real if real == real else None
-    if tag in (TAG_TEXT, TAG_BLOB):
-        content = field[decode_varint(field, 1)[1] :]
-        return decode_text(content) if tag == TAG_TEXT else content
-    return None if tag == TAG_NULL else UNDEFINED
 
 
 def _shapes(header: Header) -> dict[int, tuple[_Count, _Build]]:

@@ -29,15 +29,10 @@ import pyarrow.compute as pc
 from driftline.changesets._format.table import (
     FIRST_BUCKETS,
     HASH_MASK,
-    TAG_BLOB,
-    TAG_INTEGER,
-    TAG_NULL,
-    TAG_REAL,
-    TAG_TEXT,
-    TAG_UNDEFINED,
     UNDEFINED,
     Affinity,
     Field,
+    Tag,
     apply_affinity,
     bucket_count,
     decode_text,
@@ -54,12 +49,12 @@ Tags = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 _TAGS: dict[type, int] = {
-    int: TAG_INTEGER,
-    float: TAG_REAL,
-    str: TAG_TEXT,
-    bytes: TAG_BLOB,
-    type(None): TAG_NULL,
-    type(UNDEFINED): TAG_UNDEFINED,
+    int: Tag.INTEGER,
+    float: Tag.REAL,
+    str: Tag.TEXT,
+    bytes: Tag.BLOB,
+    type(None): Tag.NULL,
+    type(UNDEFINED): Tag.UNDEFINED,
 }
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
 _BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -152,16 +147,16 @@ class Vector:
 
     def value(self, row: int) -> Field:
         tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
-        if tag == TAG_INTEGER:
+        if tag == Tag.INTEGER:
             assert self.numbers is not None
             return int(self.numbers[row])
-        if tag == TAG_REAL:
+        if tag == Tag.REAL:
             return float(self.reals()[row])
-        if tag in (TAG_TEXT, TAG_BLOB):
+        if tag in (Tag.TEXT, Tag.BLOB):
             assert self.data is not None
             data: bytes = self.data[row].as_py()
-            return decode_text(data) if tag == TAG_TEXT else data
-        return None if tag == TAG_NULL else UNDEFINED
+            return decode_text(data) if tag == Tag.TEXT else data
+        return None if tag == Tag.NULL else UNDEFINED
 
 
 def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
@@ -176,8 +171,8 @@ def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
     else:
         changed = left.tag_array() != right.tag_array()
     if left.numbers is not None and right.numbers is not None:
-        both_integer = left.has_tag(TAG_INTEGER) & right.has_tag(TAG_INTEGER)
-        both_real = left.has_tag(TAG_REAL) & right.has_tag(TAG_REAL)
+        both_integer = left.has_tag(Tag.INTEGER) & right.has_tag(Tag.INTEGER)
+        both_real = left.has_tag(Tag.REAL) & right.has_tag(Tag.REAL)
         other_bits = left.numbers != right.numbers
         # 0.0 and -0.0 have different bits and are the same number.
         other_real = other_bits if bitwise else left.reals() != right.reals()
@@ -204,18 +199,18 @@ def concatenated(vectors: Sequence[Vector]) -> Vector:
 def from_values(values: Sequence[Field]) -> Vector:
     kinds = set(map(type, values))
     if kinds == {int}:
-        return Vector(len(values), TAG_INTEGER, _integers(values))
+        return Vector(len(values), Tag.INTEGER, _integers(values))
     if kinds == {str}:
-        return Vector(len(values), TAG_TEXT, None, of_bytes([_bytes_of(value) for value in values]))
+        return Vector(len(values), Tag.TEXT, None, of_bytes([_bytes_of(value) for value in values]))
     tags = np.fromiter((_TAGS[type(value)] for value in values), dtype=np.uint8, count=len(values))
     numbers = data = None
     if kinds & {int, float}:
         numbers = np.zeros(len(values), dtype=np.int64)
-        numbers[tags == TAG_INTEGER] = _integers([value for value in values if type(value) is int])
+        numbers[tags == Tag.INTEGER] = _integers([value for value in values if type(value) is int])
         reals = np.array([value for value in values if type(value) is float], dtype=np.float64)
-        numbers[tags == TAG_REAL] = reals.view(np.int64)
+        numbers[tags == Tag.REAL] = reals.view(np.int64)
         # NaN is NULL (changesets §1.3).
-        tags[np.flatnonzero(tags == TAG_REAL)[np.isnan(reals)]] = TAG_NULL
+        tags[np.flatnonzero(tags == Tag.REAL)[np.isnan(reals)]] = Tag.NULL
     if kinds & {str, bytes}:
         data = of_bytes([_bytes_of(value) for value in values])
     return compacted(tags, numbers, data)
@@ -224,11 +219,11 @@ def from_values(values: Sequence[Field]) -> Vector:
 def from_fields(fields: Sequence[bytes]) -> Vector:
     """A column from encoded fields, bit by bit as they are."""
     tags = np.frombuffer(bytes([field[0] for field in fields]), dtype=np.uint8)
-    is_number = (tags == TAG_INTEGER) | (tags == TAG_REAL)
+    is_number = (tags == Tag.INTEGER) | (tags == Tag.REAL)
     numbers = np.zeros(len(fields), dtype=np.int64)
     content = b"".join(field[1:] for field, number in zip(fields, is_number.tolist(), strict=True) if number)
     numbers[is_number] = np.frombuffer(content, dtype=">i8")
-    data = [field[decode_varint(field, 1)[1] :] if field[0] in (TAG_TEXT, TAG_BLOB) else b"" for field in fields]
+    data = [field[decode_varint(field, 1)[1] :] if field[0] in (Tag.TEXT, Tag.BLOB) else b"" for field in fields]
     return compacted(tags, numbers, of_bytes(data))
 
 
@@ -260,22 +255,22 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
         array = array.dictionary_decode()
     kind = array.type
     if pa.types.is_null(kind):
-        return Vector(len(array), TAG_NULL)
+        return Vector(len(array), Tag.NULL)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         try:
-            return _with_nulls(array, TAG_INTEGER, numbers=as_numbers(_filled(array, 0)))
+            return _with_nulls(array, Tag.INTEGER, numbers=as_numbers(_filled(array, 0)))
         except pa.ArrowInvalid:
             raise refused("integer_too_large", f'column "{name}" has integers beyond 64 bits') from None
     if pa.types.is_floating(kind):
         filled = _filled(array, float("nan")).cast(pa.float64())
         reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
-        tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
+        tags = np.where(np.isnan(reals), Tag.NULL, Tag.REAL).astype(np.uint8)
         return compacted(tags, reals.view(np.int64), None)
     if kind in _TEXT_TYPES or kind in _BLOB_TYPES or pa.types.is_fixed_size_binary(kind):
         if kind in _TEXT_TYPES:
             array = array.cast(pa.large_string())
         data = array.cast(pa.large_binary())
-        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=_filled(data, b""))
+        return _with_nulls(array, Tag.TEXT if kind in _TEXT_TYPES else Tag.BLOB, data=_filled(data, b""))
     raise refused(
         "invalid_value",
         f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
@@ -292,7 +287,7 @@ def _with_nulls(
     if not array.null_count:
         return Vector(len(array), tag, numbers, data)
     nulls = as_mask(array.is_null())
-    return compacted(np.where(nulls, TAG_NULL, tag).astype(np.uint8), numbers, data)
+    return compacted(np.where(nulls, Tag.NULL, tag).astype(np.uint8), numbers, data)
 
 
 # Affinities of whole columns.
@@ -303,20 +298,20 @@ def with_affinity(vector: Vector, affinity: Affinity) -> Vector:
     if affinity is Affinity.BLOB or vector.length == 0:
         return vector
     if affinity is Affinity.TEXT:
-        return _one_by_one(vector, vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL), affinity)
+        return _one_by_one(vector, vector.has_tag(Tag.INTEGER) | vector.has_tag(Tag.REAL), affinity)
     plain = matching(vector, PLAIN_INTEGER)
     if plain.any():
         assert vector.data is not None
         rows = np.flatnonzero(plain)
         numbers = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
-        vector = _replaced(vector, rows, Vector(len(rows), TAG_INTEGER, numbers))
-    vector = _one_by_one(vector, vector.has_tag(TAG_TEXT), affinity)
+        vector = _replaced(vector, rows, Vector(len(rows), Tag.INTEGER, numbers))
+    vector = _one_by_one(vector, vector.has_tag(Tag.TEXT), affinity)
     return _integers_to_reals(vector) if affinity is Affinity.REAL else _whole_reals_to_integers(vector)
 
 
 def matching(vector: Vector, pattern: str) -> Mask:
     """Where a value is a text that matches; the pattern is ASCII, so that bytes that are not UTF-8 do not."""
-    texts = vector.has_tag(TAG_TEXT)
+    texts = vector.has_tag(Tag.TEXT)
     if vector.data is None or not texts.any():
         return texts
     return texts & as_mask(pc.match_substring_regex(vector.data, pattern))
@@ -339,22 +334,22 @@ def _replaced(vector: Vector, rows: Indexes, values: Vector) -> Vector:
 
 
 def _integers_to_reals(vector: Vector) -> Vector:
-    integers = vector.has_tag(TAG_INTEGER)
+    integers = vector.has_tag(Tag.INTEGER)
     if vector.numbers is None:
         return vector
     # Adding 0.0 turns -0.0 into 0.0: SQLite stores it as integer 0.
     reals = np.where(integers, vector.numbers.astype(np.float64), vector.reals() + 0.0)
-    tags = np.where(integers, TAG_REAL, vector.tag_array()).astype(np.uint8)
+    tags = np.where(integers, Tag.REAL, vector.tag_array()).astype(np.uint8)
     return compacted(tags, reals.view(np.int64), vector.data)
 
 
 def _whole_reals_to_integers(vector: Vector) -> Vector:
-    if vector.numbers is None or vector.is_all(TAG_INTEGER):
+    if vector.numbers is None or vector.is_all(Tag.INTEGER):
         return vector
-    reals = np.where(vector.has_tag(TAG_REAL), vector.reals(), 0.5)
+    reals = np.where(vector.has_tag(Tag.REAL), vector.reals(), 0.5)
     whole = (np.abs(reals) < _TWO_TO_63) & (np.floor(reals) == reals)
     numbers = np.where(whole, np.where(whole, reals, 0.0).astype(np.int64), vector.numbers)
-    tags = np.where(whole, TAG_INTEGER, vector.tag_array()).astype(np.uint8)
+    tags = np.where(whole, Tag.INTEGER, vector.tag_array()).astype(np.uint8)
     return compacted(tags, numbers, vector.data)
 
 
@@ -382,11 +377,11 @@ class RecordWriter:
         """One field per record; `UNDEFINED` where it is not present."""
         tags = vector.tags
         if present is not None and not present.all():
-            tags = np.where(present, tags, TAG_UNDEFINED).astype(np.uint8)
+            tags = np.where(present, tags, Tag.UNDEFINED).astype(np.uint8)
         self.byte(tags)
         for wanted, content, add in (
-            ((TAG_INTEGER, TAG_REAL), vector.numbers, self._numbers),
-            ((TAG_TEXT, TAG_BLOB), vector.data, self._data),
+            ((Tag.INTEGER, Tag.REAL), vector.numbers, self._numbers),
+            ((Tag.TEXT, Tag.BLOB), vector.data, self._data),
         ):
             rows: Any = tags in wanted if isinstance(tags, int) else (tags == wanted[0]) | (tags == wanted[1])
             if content is not None and np.any(rows):
@@ -518,8 +513,8 @@ def null_keys(key: Sequence[Vector]) -> Mask:
     """Where a key has a NULL in it; sessions do not record such rows."""
     found = np.zeros(key[0].length, dtype=bool)
     for vector in key:
-        if vector.is_all(TAG_NULL) or not isinstance(vector.tags, int):
-            found |= vector.has_tag(TAG_NULL)
+        if vector.is_all(Tag.NULL) or not isinstance(vector.tags, int):
+            found |= vector.has_tag(Tag.NULL)
     return found
 
 
@@ -561,12 +556,12 @@ def _hash_column(hashes: Hashes, vector: Vector) -> Hashes:
 
 def _hash_tagged(hashes: Hashes, vector: Vector, tag: int) -> Hashes:
     hashes = _hash_step(hashes, np.uint32(tag))
-    if tag in (TAG_INTEGER, TAG_REAL):
+    if tag in (Tag.INTEGER, Tag.REAL):
         assert vector.numbers is not None
         bits = vector.numbers.view(np.uint64)
         hashes = _hash_step(hashes, (bits & np.uint64(HASH_MASK)).astype(np.uint32))
         return _hash_step(hashes, (bits >> np.uint64(32)).astype(np.uint32))
-    if tag in (TAG_TEXT, TAG_BLOB):
+    if tag in (Tag.TEXT, Tag.BLOB):
         return _hash_bytes(hashes, vector.data)
     return hashes
 

@@ -20,13 +20,12 @@ from driftline.changesets._format.table import (
     CHANGESET_MARKER,
     DELETE,
     INSERT,
-    TAG_NULL,
-    TAG_UNDEFINED,
     UNDEFINED,
     UPDATE,
     Field,
     Row,
     Table,
+    Tag,
     plain_value,
     refused,
 )
@@ -102,7 +101,7 @@ class EventLog:
         self._close_rows()
         if not self._parts:
             nothing = np.empty(0, dtype=np.int64)
-            return Events([Vector(0, TAG_NULL) for _ in self.table.columns], nothing, nothing, nothing.astype(bool))
+            return Events([Vector(0, Tag.NULL) for _ in self.table.columns], nothing, nothing, nothing.astype(bool))
         firsts = accumulate((part.images[0].length for part in self._parts[:-1]), initial=0)
         moved = [
             [np.where(rows == NOWHERE, rows, rows + first) for rows in (part.before, part.after)]
@@ -127,7 +126,7 @@ def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vec
         elif whole or table.key_flags[index]:
             raise refused("missing_column", f'table {table.name}: the data has no column "{name}"')
         else:
-            vectors.append(Vector(max(lengths), TAG_UNDEFINED))
+            vectors.append(Vector(max(lengths), Tag.UNDEFINED))
     return vectors
 
 
@@ -350,7 +349,7 @@ def _records(
         # Unknown old values (patchsets by key) count as changed; keys never do.
         pairs = zip(old, new, flags, strict=True)
         never = np.zeros(len(rows), dtype=bool)
-        changed = [never if f else columnar.differ(b, a) & ~a.has_tag(TAG_UNDEFINED) for b, a, f in pairs]
+        changed = [never if f else columnar.differ(b, a) & ~a.has_tag(Tag.UNDEFINED) for b, a, f in pairs]
         any_change = np.logical_or.reduce(changed)
         if not any_change.all():
             left = np.flatnonzero(any_change)
@@ -369,7 +368,7 @@ def _records(
                 writer.field(vector, present)
     for vector, present, flag in zip(new, presence, flags, strict=bool(new)):
         if flag and kind == UPDATE and is_changeset:
-            writer.byte(TAG_UNDEFINED)
+            writer.byte(Tag.UNDEFINED)
         else:
             writer.field(vector, present)
     return writer.joined(), rows

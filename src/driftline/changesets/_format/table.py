@@ -49,12 +49,16 @@ DELETE: Final = 0x09
 UPDATE: Final = 0x17
 KIND_NAMES: Final = {INSERT: "insert", DELETE: "delete", UPDATE: "update"}
 
-TAG_UNDEFINED: Final = 0
-TAG_INTEGER: Final = 1
-TAG_REAL: Final = 2
-TAG_TEXT: Final = 3
-TAG_BLOB: Final = 4
-TAG_NULL: Final = 5
+
+class Tag:
+    """The type byte of a field."""
+
+    UNDEFINED: Final = 0
+    INTEGER: Final = 1
+    REAL: Final = 2
+    TEXT: Final = 3
+    BLOB: Final = 4
+    NULL: Final = 5
 
 
 FIRST_BUCKETS: Final = 256  # of the session's hash table (changesets §2.1)
@@ -96,8 +100,8 @@ Row = tuple[Field, ...]
 
 _pack_integer = struct.Struct(">Bq").pack
 _pack_real = struct.Struct(">Bd").pack
-_ENCODED_NULL = bytes([TAG_NULL])
-ENCODED_UNDEFINED: Final = bytes([TAG_UNDEFINED])
+_ENCODED_NULL, _TEXT, _BLOB = (bytes([tag]) for tag in (Tag.NULL, Tag.TEXT, Tag.BLOB))
+ENCODED_UNDEFINED: Final = bytes([Tag.UNDEFINED])
 
 
 def encode_varint(number: int) -> bytes:
@@ -130,14 +134,14 @@ def encode_value(value: Field) -> bytes:
     if isinstance(value, int):
         if not MIN_INTEGER <= value <= MAX_INTEGER:
             raise integer_too_large(value)
-        return _pack_integer(TAG_INTEGER, value)
+        return _pack_integer(Tag.INTEGER, value)
     if isinstance(value, float):
-        return _pack_real(TAG_REAL, value)
+        return _pack_real(Tag.REAL, value)
     if isinstance(value, str):
         data = encode_text(value)
-        return bytes([TAG_TEXT]) + encode_varint(len(data)) + data
+        return _TEXT + encode_varint(len(data)) + data
     if isinstance(value, bytes):
-        return bytes([TAG_BLOB]) + encode_varint(len(value)) + value
+        return _BLOB + encode_varint(len(value)) + value
     return ENCODED_UNDEFINED
 
 

@@ -11,17 +11,7 @@ import msgspec
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.records import PLAIN_INTEGER, Vector, from_values, matching
 from driftline.changesets._format.session import EventLog, single_entries
-from driftline.changesets._format.table import (
-    TAG_INTEGER,
-    TAG_NULL,
-    TAG_REAL,
-    Row,
-    Table,
-    Value,
-    folded,
-    plain_value,
-    refused,
-)
+from driftline.changesets._format.table import Row, Table, Tag, Value, folded, plain_value, refused
 from driftline.core import canonical_json
 from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError
@@ -349,7 +339,7 @@ def _type_votes(vector: Vector) -> TypeInference:
     >>> [_type_votes(from_values(values)).declared_type() for values in columns]
     ['INTEGER', 'REAL', 'NUMERIC', 'TEXT', 'TEXT']
     """
-    integers = vector.has_tag(TAG_INTEGER) | matching(vector, PLAIN_INTEGER)
-    reals = vector.has_tag(TAG_REAL) | matching(vector, _DECIMAL)
-    abstaining = vector.has_tag(TAG_NULL) | matching(vector, _EMPTY)
+    integers = vector.has_tag(Tag.INTEGER) | matching(vector, PLAIN_INTEGER)
+    reals = vector.has_tag(Tag.REAL) | matching(vector, _DECIMAL)
+    abstaining = vector.has_tag(Tag.NULL) | matching(vector, _EMPTY)
     return TypeInference(bool(integers.any()), bool(reals.any()), not bool((integers | reals | abstaining).all()))
