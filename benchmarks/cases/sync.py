@@ -33,7 +33,7 @@ RATE = 5_000  # deltas a second while compaction is watched
 
 
 def run(full: bool) -> list[Row]:
-    parts = (_stores, _snapshots, _snapshot_lines, _hot_row, _lag, _state_cost, _flushes)
+    parts = (_stores, _snapshots, _snapshot_lines, _hot_row, _lag, _state_cost, _flushes, _client_store)
     return [row for part in parts for row in part(full)]
 
 
@@ -371,3 +371,33 @@ def _postgres() -> Iterator[str | None]:
     finally:
         subprocess.run([*control, "-m", "immediate", "stop"], capture_output=True, cwd="/", check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _client_store(full: bool) -> list[Row]:
+    """A client's store in memory, a tenth of the rows and all of them in turn: no cost grows with the table."""
+    from driftline.client import Store
+
+    sizes = (10_000, 100_000)
+    stores = [Store(":memory:", "bench", indexes={"todos": ["owner", "due"]}) for _ in sizes]
+    times: list[dict[str, list[float]]] = [{} for _ in sizes]
+    for store, size in zip(stores, sizes, strict=True):
+        for number in range(size):
+            store.put("todos", str(number), {"title": f"to do {number}", "owner": f"o{number // 10}", "due": number})
+    between = [{"column": "due", "op": "gte", "value": 5_000}, {"column": "due", "op": "lt", "value": 5_010}]
+    actions = {
+        "put_ms": lambda store, turn: store.put("todos", str(turn), {"title": f"again {turn}"}),
+        "get_ms": lambda store, turn: store.get("todos", str(turn)),
+        "query_equal_ms": lambda store, turn: store.query(
+            "todos", [{"column": "owner", "op": "eq", "value": f"o{turn}"}]
+        ),
+        "query_range_ms": lambda store, turn: store.query("todos", between),
+    }
+    for turn in range(1000 if full else 200):
+        for name, action in actions.items():
+            for store, taken in zip(stores, times, strict=True):
+                start = time.perf_counter()
+                action(store, turn)
+                taken.setdefault(name, []).append((time.perf_counter() - start) * 1000)
+    figures = [{name: float(np.median(each)) for name, each in taken.items()} for taken in times]
+    cases = zip(sizes, figures, strict=True)
+    return [_row(f"client's store of {size:,} rows in memory", "driftline", each) for size, each in cases]

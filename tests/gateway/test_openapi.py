@@ -19,14 +19,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from driftline.deltas import MAX_ID_LENGTH
+from driftline.deltas import FILTER_OPS, MAX_ID_LENGTH
 from driftline.gateway._http import openapi_document
 from driftline.gateway._lake.snapshot import DEFAULT_LIMIT as SNAPSHOT_LIMIT
 from driftline.gateway._log.log import OP_CODES
 from driftline.gateway._settings import GatewaySettings
 from driftline.gateway._sync.pull import DEFAULT_LIMIT as PULL_LIMIT, REASONS
 from driftline.gateway._sync.push import MAX_DELTAS
-from driftline.gateway._sync.rules import FILTER_OPS, OPEN, OPERATIONS as WRITES
+from driftline.gateway._sync.rules import OPEN, OPERATIONS as WRITES
 from driftline.http._requests import _MEMBERS, STATUS_OF_CODE
 from support.gateways import GATEWAY, Server, token
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
         Pulled as Pulled,
         SnapshotPage as SnapshotPage,
     )
-    from driftline.client._store import Change as Change, Rejected as Rejected, Store as Store
+    from driftline.client._rows import Change as Change, Subscription as Subscription
+    from driftline.client._store import Rejected as Rejected, Store as Store
     from driftline.client._sync import Follower as Follower, SyncReport as SyncReport
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -17,7 +17,8 @@ from driftline.deltas import RowDelta
 from driftline.errors import GatewayError, OptionError
 
 if TYPE_CHECKING:
-    from driftline.client._store import Change, Store
+    from driftline.client._rows import Change
+    from driftline.client._store import Store
 
 _BATCH = 500
 _MOST_RESTAMPS = 5  # in one round
@@ -91,7 +92,7 @@ def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
         except GatewayError as error:
             named = [waiting[position][0] for position in error.context.get("positions", ())]
             if error.code == "CLOCK_DRIFT" and named and restamps < _MOST_RESTAMPS:
-                store.restamp(named[0], error.serverTime, int(error.maxHlc))
+                report.changes += store.restamp(named[0], error.serverTime, int(error.maxHlc))
                 restamps += 1
                 continue
             if error.code not in _FINAL and not (error.code == "FORBIDDEN" and named):
@@ -105,7 +106,8 @@ def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
         else:
             hidden = set(answer.get("hidden", ()))  # what the rules do not show to this client after it was written
             shown = [delta for position, delta in enumerate(deltas) if position not in hidden]
-            store.confirm([number for number, _ in waiting], shown)
+            unseen = [deltas[position] for position in hidden]
+            report.changes += store.confirm([number for number, _ in waiting], shown, unseen)
             store.note_time(answer.get("serverTime"))
             report.pushed += len(deltas)
             size = _BATCH

@@ -37,6 +37,17 @@ if TYPE_CHECKING:
         physical_ms as physical_ms,
     )
     from driftline.deltas._extract import extract as extract, from_events as from_events, row_id_of_key as row_id_of_key
+    from driftline.deltas._filters import (
+        ABSENT as ABSENT,
+        FILTER_OPS as FILTER_OPS,
+        ORDER_OPS as ORDER_OPS,
+        FilterOp as FilterOp,
+        comparable as comparable,
+        holds as holds,
+        index_keys as index_keys,
+        index_spans as index_spans,
+        sort_key as sort_key,
+    )
     from driftline.deltas._merge import (
         RowKey as RowKey,
         RowMerge as RowMerge,

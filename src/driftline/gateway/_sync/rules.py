@@ -5,44 +5,38 @@ All filters of a bucket must match, one bucket is enough.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from decimal import Decimal
-from operator import ge, gt, le, lt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.core import Json, JsonObject, canonical_json, exact_dumps, exact_number, sha256_hex, utf16_sort_key
+from driftline.core import Json, JsonObject, exact_dumps, exact_number, sha256_hex
 from driftline.deltas import (
+    ABSENT,
+    ORDER_OPS,
+    FilterOp,
     RowDelta,
     RowKey,
     RowMerge,
     Types,
-    as_double,
     check_column_name,
     check_table_name,
-    exact_value,
+    comparable,
+    holds,
 )
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway._log.log import UNSEEDED, Claims, Entry, Head, Session, StoredRow, unavailable
 from driftline.gateway._sync.push import exact_types, read_schemas, stored_delta
 from driftline.gateway._sync.row_index import IndexedRow, is_live, read_row, values_of, written_row
 
-FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
-FILTER_OPS: tuple[str, ...] = get_args(FilterOp)
 Operation = Literal["insert", "update", "delete"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 VERSION = 1
 READ, OPEN = "read", "open"
 
-ABSENT = object()  # a column, claim or parameter that is missing: no filter matches it
-
 _CLAIM, _PARAMETER = "jwt:", "param:"
 _DIGEST_LENGTH = 16
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -253,82 +247,8 @@ def _check_filter(item: Filter) -> None:
 def matches(item: Filter, columns: Mapping[str, Any], asker: Asker, types: Types) -> bool:
     reference = item.reference()
     wanted = item.value if reference is None else asker.value(*reference)
-    found = columns.get(item.column, ABSENT)
-    if item.column in types:
-        with suppress(ValueError):  # null, absent, or of before the column had this type: compared as what it is
-            found = Decimal(exact_value(types[item.column], found))
+    found = comparable(columns.get(item.column, ABSENT), types.get(item.column))
     return holds(item.op, found, wanted)
-
-
-def holds(op: str, found: Json, wanted: Json) -> bool:
-    """Whether a row's value passes a filter; a `Decimal` is the value of an exact column."""
-    if found is ABSENT or wanted is ABSENT:
-        return False
-    if op in ("eq", "in"):
-        return _is_any_of(found, wanted)
-    if op == "neq":
-        return not _is_any_of(found, wanted)
-    order = _order(found, wanted)
-    return order is not None and _ORDERED[op](order, 0)
-
-
-_ORDERED: Mapping[str, Callable[[int, int], bool]] = {"gt": gt, "lt": lt, "gte": ge, "lte": le}
-ORDER_OPS = tuple(_ORDERED)
-
-
-def _is_any_of(found: Json, wanted: Json) -> bool:
-    return any(_equal(found, each) for each in wanted) if isinstance(wanted, list) else _equal(found, wanted)
-
-
-def _equal(found: Json, wanted: Json) -> bool:
-    if found is None:
-        return wanted is None
-    if isinstance(found, bool):
-        return wanted is found or (isinstance(wanted, str) and wanted == ("true" if found else "false"))
-    if _is_number(found):
-        return _compared(found, wanted) == 0
-    if isinstance(found, str):
-        text = canonical_json(as_double(wanted)) if _is_number(wanted) and _double(wanted) is not None else wanted
-        return isinstance(text, str) and found == text
-    return isinstance(wanted, dict | list) and canonical_json(found) == canonical_json(as_double(wanted))
-
-
-def _order(found: Json, wanted: Json) -> int | None:
-    """-1, 0 or 1; None where the two have no order."""
-    if _is_number(found):
-        return _compared(found, wanted)
-    if isinstance(found, str) and isinstance(wanted, str):
-        one, other = utf16_sort_key(found), utf16_sort_key(wanted)
-        return (one > other) - (one < other)
-    return None
-
-
-def _compared(found: float | Decimal, wanted: Json) -> int | None:
-    """The order of a number and a filter's value: a number, or text that is a JSON number."""
-    is_one = _is_number(wanted) or (isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted))
-    read: Callable[[Json], Any] = _digits if isinstance(found, Decimal) else _double
-    one, other = read(found), read(wanted) if is_one else None
-    return None if one is None or other is None else (one > other) - (one < other)
-
-
-def _digits(value: Json) -> Decimal | None:
-    try:
-        number = Decimal(repr(value) if isinstance(value, float) else value)
-    except ArithmeticError:  # an exponent beyond every number
-        return None
-    return number if number.is_finite() else None
-
-
-def _double(value: Json) -> float | None:
-    try:
-        number = float(value)
-    except OverflowError:  # an integer beyond every double
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 # Write rules, evaluated on the row before and after each delta of a push, inside the transaction of the append, on rows
