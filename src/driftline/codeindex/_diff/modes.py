@@ -15,25 +15,7 @@ import msgspec
 from driftline.codeindex._diff import chunks
 from driftline.codeindex._diff.chunks import FileChange, FileSide, FileTable, IndexEvent, Scan, SideRows
 from driftline.codeindex._diff.symbols import SymbolDiff
-from driftline.codeindex._read.artifacts import (
-    CHUNK_META,
-    CHUNK_META_COLD,
-    FILE_META,
-    FILE_RELATIONS,
-    Artifact,
-    Form,
-    Part,
-    Pieces,
-    Probe,
-    Row,
-    all_rows,
-    every_row,
-    find_artifact,
-    read_pieces,
-    require_artifact,
-    rows_between,
-    same_artifacts,
-)
+from driftline.codeindex._read import artifacts
 from driftline.codeindex._read.resolve import V2, DiffOptions, IndexDir
 from driftline.codeindex._storage import compact_json, parse_json, row_id
 from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key
@@ -51,10 +33,10 @@ _RowKey = tuple[bytes | None, str | None]  # the key of a path for a row that na
 class IndexSide(NamedTuple):
     """One side of one mode: its artifacts, found but not read."""
 
-    file_meta: Artifact
-    chunk_meta: Artifact
-    chunk_meta_cold: Artifact | None
-    file_relations: Artifact | None
+    file_meta: artifacts.Artifact
+    chunk_meta: artifacts.Artifact
+    chunk_meta_cold: artifacts.Artifact | None
+    file_relations: artifacts.Artifact | None
 
 
 _Side = tuple[IndexSide, FileTable]
@@ -103,15 +85,17 @@ class ModeDiff:
 
 def different_sides(before: IndexDir, after: IndexDir) -> tuple[IndexSide, IndexSide] | None:
     """Both sides opened; None where their manifests vouch for the same artifacts."""
-    old, new = read_pieces(before), read_pieces(after)
-    if same_artifacts(before, after, old, new):
+    old, new = artifacts.read_pieces(before), artifacts.read_pieces(after)
+    if artifacts.same_artifacts(before, after, old, new):
         return None
     return _open_side(before, old), _open_side(after, new)
 
 
-def _open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
-    needed = [require_artifact(index, name, pieces) for name in (FILE_META, CHUNK_META)]
-    others = [find_artifact(index, name, pieces) for name in (CHUNK_META_COLD, FILE_RELATIONS)]
+def _open_side(index: IndexDir, pieces: artifacts.Pieces | None) -> IndexSide:
+    needed = [artifacts.require_artifact(index, name, pieces) for name in (artifacts.FILE_META, artifacts.CHUNK_META)]
+    others = [
+        artifacts.find_artifact(index, name, pieces) for name in (artifacts.CHUNK_META_COLD, artifacts.FILE_RELATIONS)
+    ]
     return IndexSide(needed[0], needed[1], others[0], others[1])
 
 
@@ -128,7 +112,7 @@ def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions
     sides = different_sides(before, after)
     if sides is None:
         return ModeDiff(mode, fast_path=True)
-    old_files, new_files = (chunks.file_table(all_rows(side.file_meta)) for side in sides)
+    old_files, new_files = (chunks.file_table(artifacts.all_rows(side.file_meta)) for side in sides)
     result = ModeDiff(mode, chunks.changed_files(old_files, new_files, detect_renames=options.detect_renames))
     result.before_scan.skipped_rows, result.after_scan.skipped_rows = old_files.skipped_rows, new_files.skipped_rows
     result.counts.update(f"file.{change.kind}" for change in result.changes)
@@ -196,13 +180,13 @@ class Split(msgspec.Struct, frozen=True):
     side: int
     path: str
     place: str
-    form: Form
+    form: artifacts.Form
     size: int
     start: int = 0
     end: int | None = None
 
     @property
-    def part(self) -> Part:
+    def part(self) -> artifacts.Part:
         """The file; a worker must see the same one as the planner."""
         try:
             size = os.stat(self.path).st_size
@@ -210,10 +194,10 @@ class Split(msgspec.Struct, frozen=True):
             size = -1
         if size != self.size:
             raise IndexRefError(f"{self.place} is not the same on a worker: every worker must see the index")
-        return Part(Path(self.path), self.place, self.form)
+        return artifacts.Part(Path(self.path), self.place, self.form)
 
 
-def plan_splits(side: int, artifact: Artifact | None, split_bytes: int = SPLIT_BYTES) -> list[Split]:
+def plan_splits(side: int, artifact: artifacts.Artifact | None, split_bytes: int = SPLIT_BYTES) -> list[Split]:
     """Cut an artifact into splits."""
     found: list[Split] = []
     for part in artifact.parts if artifact is not None else ():
@@ -251,7 +235,7 @@ def path_of(key: bytes) -> str:
 def scan_files(split: Split) -> Iterator[Record]:
     """The rows of `file_meta`; rows without a file are counted."""
     skipped = 0
-    for _, row in rows_between(split.part, split.start, split.end, every_row):
+    for _, row in artifacts.rows_between(split.part, split.start, split.end, artifacts.every_row):
         file = row.get("file")
         if not isinstance(file, str) or not file:
             skipped += 1
@@ -264,7 +248,7 @@ def scan_files(split: Split) -> Iterator[Record]:
 
 def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None, dict[int, set[str]]]:
     """What happened to one path, from its rows of both sides, and the row numbers it has on each."""
-    parsed: dict[int, list[Row]] = {BEFORE: [], AFTER: []}
+    parsed: dict[int, list[artifacts.Row]] = {BEFORE: [], AFTER: []}
     for side, payload in rows:
         parsed[side].append(parse_payload(payload))
     hashes = [[row["hash"] for row in found] for found in parsed.values()]
@@ -301,7 +285,7 @@ class _ChunkChooser:
         self.taken: Counter[_RowKey] = Counter()
         self.counted: Counter[_RowKey] = Counter()
 
-    def choose(self, probe: Probe) -> _RowKey | None:
+    def choose(self, probe: artifacts.Probe) -> _RowKey | None:
         file = probe.file
         if isinstance(file, str) and file:
             if self.wanted.paths is not None and file not in self.wanted.paths:
@@ -321,7 +305,7 @@ class _ChunkChooser:
 def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Record]:
     """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
-    for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser.choose):
+    for (key, file_id), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, file_id, row_id(row.get("id")), payload=chunks.needed_members(row))
     for (key, file_id), count in chooser.counted.items():
         yield Record(split.side, key, file_id, count=count)
@@ -329,14 +313,14 @@ def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Reco
 
 def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
     """The wanted rows of `chunk_meta_cold`."""
-    for key, row in rows_between(split.part, split.start, split.end, chunks.by_id(wanted)):
+    for key, row in artifacts.rows_between(split.part, split.start, split.end, chunks.by_id(wanted)):
         yield Record(split.side, row_id=key, payload=chunks.needed_members(row))
 
 
 def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
     """The imports in wanted rows of `file_relations`."""
     chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
-    for (key, _), row in rows_between(split.part, split.start, split.end, chooser.choose):
+    for (key, _), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, payload=compact_json(chunks.file_imports(row)))
     skipped = sum(count for (key, _), count in chooser.counted.items() if key is None)
     if skipped:
@@ -348,7 +332,7 @@ class PathRecords:
     """All records of one changed path."""
 
     change: FileChange
-    rows: tuple[list[Row], list[Row]] = field(default_factory=lambda: ([], []))
+    rows: tuple[list[artifacts.Row], list[artifacts.Row]] = field(default_factory=lambda: ([], []))
     counts: Counter[int] = field(default_factory=Counter)
     imports: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 

@@ -15,18 +15,7 @@ import msgspec
 from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
 from driftline.codeindex._diff import chunks
 from driftline.codeindex._diff.chunks import FileChange, FileEntry, FileTable, IndexEvent
-from driftline.codeindex._read.artifacts import (
-    CHUNK_META,
-    FILE_META,
-    FILE_RELATIONS,
-    Artifact,
-    Row,
-    all_rows,
-    read_pieces,
-    require_artifact,
-    same_artifacts,
-    selected_rows,
-)
+from driftline.codeindex._read import artifacts
 from driftline.codeindex._read.resolve import DiffOptions, IndexDir
 from driftline.codeindex._storage import member
 from driftline.core import Tracker, utf16_sort_key
@@ -85,7 +74,7 @@ def _damaged() -> IndexRefError:
     return IndexRefError("a chunk row is damaged: build the index again (index build --force)")
 
 
-def symbol_from_row(row: Row, file: str) -> Symbol:
+def symbol_from_row(row: artifacts.Row, file: str) -> Symbol:
     """A definition from its row; rows of other tools lack what is compared."""
     if not isinstance(member(row.get("metaV2"), "bodyHash"), str):
         raise IndexRefError(
@@ -281,7 +270,7 @@ class SymbolDiff:
 
     def __init__(self, mode: str, before: IndexDir, after: IndexDir, options: DiffOptions) -> None:
         self.mode, self.sides, self.options = mode, (before, after), options
-        self.pieces = (read_pieces(before), read_pieces(after))
+        self.pieces = (artifacts.read_pieces(before), artifacts.read_pieces(after))
         self.built = (built_index(before), built_index(after))
         self.files: tuple[FileTable, FileTable] = (FileTable(), FileTable())
         self.symbols: tuple[Symbols, Symbols] = ({}, {})
@@ -319,18 +308,18 @@ class SymbolDiff:
     def _is_same(self) -> bool:
         old, new = self.built
         if old is None or new is None:
-            return same_artifacts(*self.sides, *self.pieces)
+            return artifacts.same_artifacts(*self.sides, *self.pieces)
         # The keys of shards are made of everything that their rows depend on, but for the configuration.
         keys = [pieces.compatibility_key if pieces else None for pieces in self.pieces]
         return keys[0] == keys[1] and [shard.key for shard in old.shards] == [shard.key for shard in new.shards]
 
-    def _artifact(self, side: int, name: str) -> Artifact:
-        return require_artifact(self.sides[side], name, self.pieces[side])
+    def _artifact(self, side: int, name: str) -> artifacts.Artifact:
+        return artifacts.require_artifact(self.sides[side], name, self.pieces[side])
 
     def _file_table(self, side: int) -> FileTable:
         built = self.built[side]
         if built is None:
-            return chunks.file_table(all_rows(self._artifact(side, FILE_META)))
+            return chunks.file_table(artifacts.all_rows(self._artifact(side, artifacts.FILE_META)))
         states = {row.file: row.skipped or ("unparsed" if row.parseError else None) for row in built.files}
         rows = (FileEntry(row.file, row.hash, row.size, row.ext or None, states[row.file]) for row in built.files)
         return FileTable({row.file: row for row in rows})
@@ -341,7 +330,7 @@ class SymbolDiff:
         if built is not None:
             return {path: list(map(Symbol, built.chunks(path))) for path in wanted}
         found: Symbols = {path: [] for path in wanted}
-        for row in all_rows(self._artifact(side, CHUNK_META), tracker):
+        for row in artifacts.all_rows(self._artifact(side, artifacts.CHUNK_META), tracker):
             if row.get("file") in found:
                 found[row["file"]].append(symbol_from_row(row, row["file"]))
         return found
@@ -437,7 +426,7 @@ class SymbolDiff:
         if built is not None:
             return {path: built.imports_of(path) for path in wanted}
         choose = chunks.FileSelector(frozenset(wanted), {}).choose
-        rows = selected_rows(self._artifact(side, FILE_RELATIONS), choose) if wanted else ()
+        rows = artifacts.selected_rows(self._artifact(side, artifacts.FILE_RELATIONS), choose) if wanted else ()
         return {path: chunks.file_imports(row) for path, row in rows}
 
 

@@ -21,22 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from driftline.core import (
-    AnyPath,
-    JsonObject,
-    Location,
-    ObjectPath,
-    Tracker,
-    atomic_write,
-    io_errors,
-    location,
-    open_to_read,
-    output_place,
-    remove,
-    replace_file,
-    string_text,
-    utf16_sort_key,
-)
+from driftline import core
 from driftline.deltas import ColumnSchema, RowDelta, RowMerge, TableSchema, fold_from_plain, fold_to_plain
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine
@@ -59,7 +44,7 @@ class WriteState(RangeJob):
 
     every_range = True
 
-    folder: Location
+    folder: core.Location
     format: str
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
@@ -67,7 +52,7 @@ class WriteState(RangeJob):
         rows = fold_range(plan, given).base
         path = self.folder / f"part-{given.key_range.index:05d}-{attempt_token()}"
         render = {"jsonl": stored.jsonl_bytes, "csv": stored.csv_bytes}.get(self.format, _plain_parquet)
-        with io_errors(path):
+        with core.io_errors(path):
             path.write_bytes(render(rows, plan.columns))
         return [{"path": str(path), "rows": rows.num_rows}]
 
@@ -75,13 +60,13 @@ class WriteState(RangeJob):
 def materialize(
     lake: Lake,
     table: str,
-    output: AnyPath | BinaryIO,
+    output: core.AnyPath | BinaryIO,
     *,
     format: str = "jsonl",  # noqa: A002 - the word users know
     as_of: int | None = None,
     generation: int | None = None,
     engine: Engine = run_locally,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
 ) -> int:
     """Write the table's state to a file (or a binary stream, for JSONL and CSV); the number of rows."""
     if format not in STATE_FORMATS:
@@ -107,7 +92,7 @@ def _join_parts(plan: FoldPlan, parts: list[Result], output: Any, format: str) -
             if format == "csv":
                 out.write(stored.csv_header(plan.columns))
             for part in parts:
-                with open_to_read(part["path"]) as source:
+                with core.open_to_read(part["path"]) as source:
                     shutil.copyfileobj(source, out, 1 << 20)
 
 
@@ -118,11 +103,11 @@ def _plain_parquet(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _join_parquet(parts: list[Result], output: AnyPath) -> None:
-    with atomic_write(output) as out:
+def _join_parquet(parts: list[Result], output: core.AnyPath) -> None:
+    with core.atomic_write(output) as out:
         writer = None
         for part in parts:
-            with open_to_read(part["path"]) as source:
+            with core.open_to_read(part["path"]) as source:
                 file = pq.ParquetFile(source)
                 writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd", compression_level=1)
                 for group in range(file.num_row_groups):
@@ -143,10 +128,10 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     return len(rows)
 
 
-def _only_path(output: Any, format: str) -> AnyPath:  # noqa: A002
+def _only_path(output: Any, format: str) -> core.AnyPath:  # noqa: A002
     if hasattr(output, "write"):
         raise OptionError(f"{format} is written to a file: name one with -o")
-    path: AnyPath = output
+    path: core.AnyPath = output
     return path
 
 
@@ -155,43 +140,43 @@ def _opened(output: Any) -> Iterator[BinaryIO]:
     if hasattr(output, "write"):
         yield output
     else:
-        with atomic_write(output) as out:
+        with core.atomic_write(output) as out:
             yield out
 
 
 @contextmanager
-def part_folder(output: Any) -> Iterator[Location]:
+def part_folder(output: Any) -> Iterator[core.Location]:
     """A folder for parts: beside the output, where executors see it too, or a temporary one for a stream."""
-    beside = None if hasattr(output, "write") else location(str(output)).parent
-    if isinstance(beside, ObjectPath):
-        folder: Location = beside / f".driftline-parts-{attempt_token()}"
+    beside = None if hasattr(output, "write") else core.location(str(output)).parent
+    if isinstance(beside, core.ObjectPath):
+        folder: core.Location = beside / f".driftline-parts-{attempt_token()}"
     else:
-        with io_errors(beside or tempfile.gettempdir()):
+        with core.io_errors(beside or tempfile.gettempdir()):
             folder = Path(tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside and beside.absolute()))
     try:
         yield folder
     finally:
-        remove(folder)
+        core.remove(folder)
 
 
-def write_sqlite(path: AnyPath, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
+def write_sqlite(path: core.AnyPath, schema: TableSchema, parts: Iterable[core.AnyPath]) -> None:
     """Fill a new database from part files and move it into place; one in an object store is made here and uploaded."""
     import apsw
 
-    target = output_place(path)
-    beside = None if isinstance(target, ObjectPath) else Path(os.path.realpath(target)).parent
-    with io_errors(target), tempfile.TemporaryDirectory(prefix=".driftline-", dir=beside) as folder:
+    target = core.output_place(path)
+    beside = None if isinstance(target, core.ObjectPath) else Path(os.path.realpath(target)).parent
+    with core.io_errors(target), tempfile.TemporaryDirectory(prefix=".driftline-", dir=beside) as folder:
         made = Path(folder, target.name)
         connection = apsw.Connection(str(made))
         try:
             _fill(connection, schema, parts)
         finally:
             connection.close()
-        if isinstance(target, ObjectPath):
-            with open(made, "rb") as source, atomic_write(target) as out:
+        if isinstance(target, core.ObjectPath):
+            with open(made, "rb") as source, core.atomic_write(target) as out:
                 shutil.copyfileobj(source, out, 4 << 20)
         else:
-            replace_file(made, Path(os.path.realpath(target)))
+            core.replace_file(made, Path(os.path.realpath(target)))
 
 
 def quoted(name: str) -> str:
@@ -199,7 +184,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
+def _fill(connection: Any, schema: TableSchema, parts: Iterable[core.AnyPath]) -> None:
     names = [*([] if schema.key else [stored.ROW_ID]), *schema.names]
     columns = [f"{quoted(column.name)} {stored.KINDS[column.kind].sql}" for column in schema.columns]
     key = f"PRIMARY KEY ({', '.join(map(quoted, schema.key))})"
@@ -208,7 +193,7 @@ def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> Non
     connection.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN").fetchall()
     connection.execute(f"CREATE TABLE {quoted(schema.table)} ({', '.join(body)})")
     for part in parts:
-        with open_to_read(part) as source:
+        with core.open_to_read(part) as source:
             for batch in pq.ParquetFile(source).iter_batches(1 << 16, columns=names):
                 values = [_plain(batch.column(name)).to_pylist() for name in names]
                 connection.executemany(insert, zip(*values, strict=True))
@@ -221,7 +206,7 @@ def _plain(array: pa.Array) -> Any:
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array
 
 
-def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, JsonObject]]:
+def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, core.JsonObject]]:
     """Row ids and their set columns, in the order of row ids."""
     plan = plan_fold(lake, table, as_of=as_of)
     for result in run_locally(plan, KeepRows()):
@@ -296,7 +281,7 @@ def columns_in(schema: pa.Schema) -> list[ColumnSchema]:
 
 def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tuple[bytes, npt.NDArray[np.int32]]:
     """The rows of such a file as lines of a snapshot page, and where each ends; `record_line` is their model."""
-    named = sorted(columns, key=lambda column: utf16_sort_key(column.name))
+    named = sorted(columns, key=lambda column: core.utf16_sort_key(column.name))
     paths = [*(["columns", stored.escape_name(column.name)] for column in named), ["live"], ["deleted"]]
     stamps = stored.one_array(rows[stored.STAMPS])
     ranks, texts = ranked_stamps([pc.struct_field(stamps, path) for path in paths])
@@ -312,11 +297,11 @@ def row_lines(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> tu
     is_first[1:] &= ordered[1:] != ordered[:-1]
     places = np.empty_like(order)
     np.put_along_axis(places, by_row, np.where(ordered < 0, NONE, np.cumsum(is_first, axis=0) - 1), 0)
-    living, pieces = pa.array(places[-2] >= 0), [f'{{"table":{string_text(table)},"rowId":']
+    living, pieces = pa.array(places[-2] >= 0), [f'{{"table":{core.string_text(table)},"rowId":']
     pieces += [stored.string_texts(stored.one_array(rows[stored.ROW_ID])), pc.if_else(living, ',"columns":{', "")]
     has_some = np.zeros(rows.num_rows, bool)
     for column, place in zip(named, places, strict=False):
-        name, values = string_text(column.name), stored.one_array(rows[stored.escape_name(column.name)])
+        name, values = core.string_text(column.name), stored.one_array(rows[stored.escape_name(column.name)])
         start = pc.if_else(pa.array(has_some), f",{name}:", f"{name}:")
         member = pc.binary_join_element_wise(start, stored.record_texts(values, column), "")
         pieces.append(pc.if_else(pa.array(place >= 0), member, ""))
@@ -356,7 +341,7 @@ def record_line(table: str, row_id: str, fold: RowMerge) -> str:
 
 def watched_values(
     rows: pa.Table, columns: Sequence[ColumnSchema], names: Sequence[str]
-) -> Iterator[JsonObject | None]:
+) -> Iterator[core.JsonObject | None]:
     """The named columns that are set in every row, None for a deleted row; other columns are not decoded."""
     chosen = [column for column in columns if column.name in names]
     stamps = rows[stored.STAMPS].combine_chunks()
