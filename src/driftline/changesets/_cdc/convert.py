@@ -16,24 +16,12 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
+from driftline import deltas
 from driftline.changesets._cdc.dialects import AtLine, CdcEvent, CdcValue, DecimalText, Image, NumberText, events_of
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import ROWID, tables_from_sql
 from driftline.changesets._format.table import Affinity, Field, Operation, Table, apply_affinity, folded, refused
 from driftline.core import canonical_json, exact_number
-from driftline.deltas import (
-    Clock,
-    ColumnDelta,
-    ColumnSchema,
-    ColumnType,
-    Op,
-    RowDelta,
-    decimal_scale,
-    row_id_of_key,
-    survives,
-    typed_key,
-    typed_row,
-)
 from driftline.errors import DeltaError
 
 Format = Literal["changeset", "patchset"]
@@ -232,7 +220,7 @@ class RowChange:
             else:
                 changes.update(self.table, self.old, {**self.old, **(self.new or {})})
 
-    def steps(self) -> list[tuple[Op, Row, Row]]:
+    def steps(self) -> list[tuple[deltas.Op, Row, Row]]:
         """What happens to rows, by key: an update that changes the key is a delete and an insert."""
         if self.event.kind == "insert":
             return [("INSERT", self.key, self.new or {})]
@@ -273,21 +261,21 @@ def deltas_from_cdc(
     tables: str | Table | Iterable[Table],
     *,
     client_id: str,
-    start: int | Clock,
+    start: int | deltas.Clock,
     source: str | None = None,
     before: Literal["key", "full"] = "key",
     on_truncate: Literal["error", "skip"] = "error",
     notes: list[CdcNote] | None = None,
-) -> Iterator[RowDelta]:
+) -> Iterator[deltas.RowDelta]:
     """The same messages as row deltas; timestamps count up from `start`, or come from a clock."""
-    moments = iter(start.now, None) if isinstance(start, Clock) else count(start)
+    moments = iter(start.now, None) if isinstance(start, deltas.Clock) else count(start)
     options = CdcOptions(source, before, on_truncate)
     for change in row_changes(lines, tables, options, [] if notes is None else notes):
         with AtLine(change.line):
             yield from _deltas(change, client_id, moments)
 
 
-def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) -> Iterator[RowDelta]:
+def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) -> Iterator[deltas.RowDelta]:
     for op, key, values in change.steps():
         if op == "UPDATE" and not values:
             continue
@@ -295,11 +283,11 @@ def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) ->
             if isinstance(value, bytes):
                 where = f'table {change.table.name}, column "{name}"'
                 raise refused("invalid_value", f"{where}: row deltas hold no blobs")
-        columns = [ColumnDelta(name, value) for name, value in values.items()]
-        yield RowDelta.make(
+        columns = [deltas.ColumnDelta(name, value) for name, value in values.items()]
+        yield deltas.RowDelta.make(
             op=op,
             table=change.table.name,
-            row_id=row_id_of_key(list(key.values())),
+            row_id=deltas.row_id_of_key(list(key.values())),
             client_id=client_id,
             columns=columns,
             hlc=next(moments) or 0,
@@ -365,7 +353,7 @@ class CdcTable:
     name: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    types: Mapping[str, ColumnType]
+    types: Mapping[str, deltas.ColumnType]
     namespace: str | None = None  # any, where none is named
     source: str | None = None
     skip_truncate: bool = False
@@ -376,7 +364,7 @@ class CdcTable:
         """Whether an event is one of this table's."""
         return folded(event.table) == folded(self.name) and self.namespace in (None, event.namespace)
 
-    def type_of(self, name: str) -> ColumnType:
+    def type_of(self, name: str) -> deltas.ColumnType:
         """The type of a column; what is not declared is text."""
         return self.types.get(name, "string")
 
@@ -389,7 +377,7 @@ class CdcTable:
             is_whole = str(value).lstrip("-").isdecimal()
             is_number = isinstance(value, NumberText | DecimalText)
             token = int(value) if is_whole else exact_number(str(value)) if is_number else 0
-            if survives(token):
+            if deltas.survives(token):
                 return value
             raise refused(
                 "inexact_number",
@@ -399,16 +387,16 @@ class CdcTable:
         if isinstance(value, str) and not isinstance(value, NumberText | DecimalText):
             return value
         with _typing():
-            return str(typed_row({name: str(value)}, {name: kind})[name])
+            return str(deltas.typed_row({name: str(value)}, {name: kind})[name])
 
     @cached_property
-    def _number_types(self) -> dict[str, ColumnType]:
+    def _number_types(self) -> dict[str, deltas.ColumnType]:
         kinds = {folded(name): kind for name, kind in self.types.items()}
         return {name: kind for name, kind in kinds.items() if kind not in ("string", "boolean", "json")}
 
     def sqlite_table(self) -> Table:
         """The table whose rules read rows and values."""
-        columns = [(name, _AFFINITIES.get(ColumnSchema(name, self.type_of(name)).kind)) for name in self.columns]
+        columns = [(name, _AFFINITIES.get(deltas.ColumnSchema(name, self.type_of(name)).kind)) for name in self.columns]
         return Table(self.name, columns, self.key)
 
 
@@ -539,9 +527,9 @@ def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
     by_name: dict[str, Any] = {folded(name): value for name, value in row.items()}
     for name in table.key:
         value, kind = by_name[folded(name)], table.type_of(name)
-        if kind in ("integer", "string") or decimal_scale(kind) is not None:
+        if kind in ("integer", "string") or deltas.decimal_scale(kind) is not None:
             with _typing():
-                found[name] = typed_key(name, value, kind)
+                found[name] = deltas.typed_key(name, value, kind)
         else:
             found[name] = value if isinstance(value, str) else canonical_json(value)
     return found
@@ -551,7 +539,7 @@ def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
     return {name: _lake_value(name, value, table.type_of(name)) for name, value in row.items()}
 
 
-def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
+def _lake_value(name: str, value: Field, kind: deltas.ColumnType) -> Any:
     """A stored value as the lake's column holds it."""
     if value is None:
         return None
@@ -564,9 +552,9 @@ def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
         return text in _TRUE
     if kind == "number" and isinstance(value, str):
         raise refused("wrong_type", f'column "{name}" holds {value[:40]!r}, which is not a number')
-    if kind == "integer" or decimal_scale(kind) is not None:
+    if kind == "integer" or deltas.decimal_scale(kind) is not None:
         with _typing():
-            return typed_row({name: value}, {name: kind})[name]
+            return deltas.typed_row({name: value}, {name: kind})[name]
     if kind == "json" and isinstance(value, str):
         try:
             return json.loads(value)

@@ -13,22 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
+from driftline import sinks
 from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, report_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
 from driftline.errors import DriftlineError, OptionError, TableError
-from driftline.sinks import (
-    FIRST,
-    FirstEvents,
-    event_formats,
-    find_format,
-    format_for,
-    formats_text,
-    packed,
-    settings_for,
-    write_events,
-)
 from driftline.tables import (
     ALIASES,
     OPTION_GROUPS,
@@ -219,9 +209,9 @@ _SECTIONS = {
 @click.option(
     "--format",
     "format_name",
-    type=Words(event_formats),
+    type=Words(sinks.event_formats),
     metavar="NAME",
-    help=f"{formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
+    help=f"{sinks.formats_text()}. Default: by the ending of -o FILE; without -o a summary on a terminal, else jsonl.",
 )
 @click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
 @click.option(
@@ -277,8 +267,8 @@ def diff(
     options = check_options(**given)
     if output is None and format_name is None and sys.stdout.isatty():
         format_name = "terminal"
-    format_name = format_for(output, format_name)
-    find_format(format_name)
+    format_name = sinks.format_for(output, format_name)
+    sinks.find_format(format_name)
     settings = _changeset_settings(format_name, table, column_types, limit)
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
@@ -388,7 +378,7 @@ def _write_file(
     heading: Callable[[Stats], Title],
 ) -> Stats:
     run = find_engine(engine)
-    with open_output(output, (job.a, job.b)) as file, packed(file, output) as out:
+    with open_output(output, (job.a, job.b)) as file, sinks.packed(file, output) as out:
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
         import tempfile
@@ -400,17 +390,17 @@ def _write_file(
 
             return diff_to_changeset(run, job, out, format_name, **settings)
         job = replace(job, profile=True) if format_name in _FOR_PEOPLE else job
-        if format_name in FIRST and limit is None and not job.options.changed_columns_only:
-            first = FirstEvents(FIRST[format_name])
+        if format_name in sinks.FIRST and limit is None and not job.options.changed_columns_only:
+            first = sinks.FirstEvents(sinks.FIRST[format_name])
             stats = run(job, first.write)
-            write_events(first.lines(), out, format_name, **report_settings(job.options, stats, heading(stats)))
+            sinks.write_events(first.lines(), out, format_name, **report_settings(job.options, stats, heading(stats)))
             return stats
         with tempfile.TemporaryFile() as stream:
             stats = run(job, stream.write)
             stream.seek(0)
             if not settings:
-                settings = {**settings_for(output), **report_settings(job.options, stats, heading(stats))}
-            write_events(stream, out, format_name, limit=limit, **settings)
+                settings = {**sinks.settings_for(output), **report_settings(job.options, stats, heading(stats))}
+            sinks.write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 
 
