@@ -45,7 +45,10 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
         module, original = exports[name]
         if module == package:
             return import_package(f"{package}.{original}")
-        return getattr(import_package(module), original)
+        try:  # an import costs microseconds, also of a module that is there
+            return getattr(sys.modules[module], original)
+        except (KeyError, AttributeError):  # not imported yet, or not to its end
+            return getattr(import_package(module), original)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *exports})

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._commands.compare import (
-    flags_of,
-    mask_options,
-    masker_of,
-    path_options,
-    read_config,
-    read_mask_key,
-    schema_options,
-)
+from driftline.cli._commands import compare
 from driftline.cli._group import LazyGroup, chosen_engine, engine_options, format_option
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
@@ -45,9 +37,9 @@ def payloads() -> None:
     "--records", type=click.Choice(["payload", "full"]), default="payload", show_default=True, help="What a side is."
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME", help="A header to compare in full records.")
-@schema_options
-@path_options
-@mask_options
+@compare.schema_options
+@compare.path_options
+@compare.mask_options
 @click.option("--fail-if", "conditions", multiple=True, metavar="CONDITION", help="Exit 1 only if one holds.")
 @click.option("--junit", metavar="FILE", help="Also write JUnit XML, a suite for each endpoint.")
 @click.option("--sarif", metavar="FILE", help="Also write SARIF, a result for each kind of difference.")
@@ -143,16 +135,16 @@ def _job(
     paths = [given if is_url(given) else str(Path(given).resolve()) for given in inputs]
     roles: tuple[Role, ...] = ("pairs",) if len(paths) == 1 else ("old", "new")
     named = dict(map(_schema, schemas))
-    masker_of(masked, mask_key_file)  # a bad path is said at once
+    compare.masker_of(masked, mask_key_file)  # a bad path is said at once
     return BatchJob(
         tuple(map(open_source, paths, roles)),
         {endpoint: _bundle(path, root) for endpoint, path in named.items()} or {None: b"{}"},
-        read_config(config, schema_timeout),
+        compare.read_config(config, schema_timeout),
         root,
         id_name,
-        flags_of(**flags),
+        compare.flags_of(**flags),
         masked,
-        (read_mask_key(mask_key_file) or secrets.token_bytes(32)) if masked else None,
+        (compare.read_mask_key(mask_key_file) or secrets.token_bytes(32)) if masked else None,
         tuple(name.lower() for name in headers) if records == "full" else None,
         named,
     )

@@ -13,24 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline import sinks
+from driftline import sinks, tables
 from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, report_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say
 from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
 from driftline.errors import DriftlineError, OptionError, TableError
-from driftline.tables import (
-    ALIASES,
-    OPTION_GROUPS,
-    OPTIONS,
-    Option,
-    Stats,
-    TableDiffJob,
-    check_options,
-    choose_engine,
-    find_engine,
-    option_names,
-)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,15 +35,15 @@ def table_options(command: Function) -> Function:
     """Add every option of a diff, and `--rules`."""
     rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
     command = rules(command)
-    for name, option in reversed(OPTIONS.items()):
+    for name, option in reversed(tables.OPTIONS.items()):
         command = _click_option(name, option)(command)
     return click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")(command)
 
 
 def reading_options(command: Function) -> Function:
     """Add the options that say how one CSV file is read."""
-    for name, option in reversed(OPTIONS.items()):
-        if name in OPTION_GROUPS["CSV files"] and not name.endswith(("_a", "_b")):
+    for name, option in reversed(tables.OPTIONS.items()):
+        if name in tables.OPTION_GROUPS["CSV files"] and not name.endswith(("_a", "_b")):
             command = _click_option(name, option)(command)
     return command
 
@@ -85,7 +73,7 @@ def _header(given: str) -> list[str]:
         return []  # a table that cannot be read has no columns to offer; the command itself says why
 
 
-def _click_option(name: str, option: Option) -> Function:
+def _click_option(name: str, option: tables.Option) -> Function:
     names, text = [option.flag, name], option.help
     if option.short is not None:
         names.insert(0, option.short)
@@ -110,7 +98,7 @@ def given_options(
 
 
 @contextmanager
-def naming_remedies(job: TableDiffJob, given: dict[str, Any]) -> Iterator[None]:
+def naming_remedies(job: tables.TableDiffJob, given: dict[str, Any]) -> Iterator[None]:
     """Say behind an error which options take such files."""
     try:
         yield
@@ -140,13 +128,13 @@ def read_rules(path: str, table: str = "") -> dict[str, Any]:
     if not isinstance(files, dict) or not all(isinstance(section, dict) for section in files.values()):
         raise OptionError(f'{path}: files holds sections such as [files."orders.csv"]', code="invalid_option")
     for section in (content, *files.values()):
-        unknown = sorted(section.keys() - option_names())
+        unknown = sorted(section.keys() - tables.option_names())
         if unknown:
             raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
     matching = [name for name in files if table and PurePath(table).match(name)]
     chosen = table if table in matching else matching[-1] if matching else None
     sections = (content, {} if chosen is None else files[chosen])
-    return {ALIASES.get(name, name): value for section in sections for name, value in section.items()}
+    return {tables.ALIASES.get(name, name): value for section in sections for name, value in section.items()}
 
 
 # `driftline diff` of what is no table: the command that runs instead, and what else it is given.
@@ -192,7 +180,7 @@ _BRIEF = (
     *("delimiter", "encoding", "fail_if", "rules", "format_name", "output", "engine", "help", "help_all"),
 )
 _SECTIONS = {
-    **OPTION_GROUPS,
+    **tables.OPTION_GROUPS,
     "Checks and output": (
         *("fail_if", "output", "format_name", "limit", "emit_unchanged", "column_stats", "changed_columns_only"),
         *("table", "column_types", "progress", "explain"),
@@ -264,7 +252,7 @@ def diff(
     given = given_options(**rules, path=b)
     if auto is not None:
         given |= _chosen(a, b, given, with_rules=auto == "rules")
-    options = check_options(**given)
+    options = tables.check_options(**given)
     if output is None and format_name is None and sys.stdout.isatty():
         format_name = "terminal"
     format_name = sinks.format_for(output, format_name)
@@ -272,17 +260,17 @@ def diff(
     settings = _changeset_settings(format_name, table, column_types, limit)
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
-    job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, profile=auto == "reading")
+    job = tables.TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, profile=auto == "reading")
     with naming_remedies(job, given), progress_bar(show=progress) as tracker:
         job = replace(job, tracker=tracker)
         if explain:
             return _explain(job, engine, given)
-        name = report_choice(engine, choose_engine(engine, job))
+        name = report_choice(engine, tables.choose_engine(engine, job))
         if is_folder and output is not None:
             stats = _write_folder(name, job, output, format_name)
         else:
 
-            def heading(stats: Stats) -> Title:
+            def heading(stats: tables.Stats) -> Title:
                 return heading_of(job, stats, name, time.monotonic() - began)
 
             stats = _write_file(name, job, output, format_name, limit, settings, heading)
@@ -312,11 +300,11 @@ def _chosen(a: str, b: str, given: dict[str, Any], *, with_rules: bool) -> dict[
     return chosen
 
 
-def _explain(job: TableDiffJob, engine: str, given: dict[str, Any]) -> int:
+def _explain(job: tables.TableDiffJob, engine: str, given: dict[str, Any]) -> int:
     """What would be done; what is wrong with the tables is a part of it, and only what cannot be opened is an error."""
     from driftline.tables import explain_plan, remedy
 
-    name, reason = choose_engine(engine, job)
+    name, reason = tables.choose_engine(engine, job)
     try:
         for line in explain_plan(job, f"{name} ({reason})"):
             click.echo(line)
@@ -355,10 +343,10 @@ def _is_folder(output: str | None, format_name: str, limit: int | None) -> bool:
     return True
 
 
-def _write_folder(engine: str, job: TableDiffJob, output: str, format_name: str) -> Stats:
+def _write_folder(engine: str, job: tables.TableDiffJob, output: str, format_name: str) -> tables.Stats:
     from driftline.tables import diff_to_folder, diff_to_table
 
-    run = find_engine(engine)
+    run = tables.find_engine(engine)
     if format_name == "jsonl":
         return diff_to_folder(run, job, output)
     if engine == "spark":
@@ -370,14 +358,14 @@ def _write_folder(engine: str, job: TableDiffJob, output: str, format_name: str)
 
 def _write_file(
     engine: str,
-    job: TableDiffJob,
+    job: tables.TableDiffJob,
     output: str | None,
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[Stats], Title],
-) -> Stats:
-    run = find_engine(engine)
+    heading: Callable[[tables.Stats], Title],
+) -> tables.Stats:
+    run = tables.find_engine(engine)
     with open_output(output, (job.a, job.b)) as file, sinks.packed(file, output) as out:
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
@@ -404,7 +392,7 @@ def _write_file(
     return stats
 
 
-def _closing_line(output: str, stats: Stats, began: float) -> str:
+def _closing_line(output: str, stats: tables.Stats, began: float) -> str:
     from driftline.sinks import size_text
 
     counts = f"+{stats.added:,} −{stats.removed:,} ~{stats.changed:,}"
@@ -413,7 +401,7 @@ def _closing_line(output: str, stats: Stats, began: float) -> str:
     return f"{output}: {total:,} changes ({counts}), {size}, {time.monotonic() - began:.1f} s"
 
 
-def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
+def _hint_at_keys(job: tables.TableDiffJob, stats: tables.Stats) -> None:
     """A positional diff that finds most rows changed was perhaps meant to be keyed."""
     if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
         return

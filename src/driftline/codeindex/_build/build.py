@@ -24,22 +24,13 @@ from zlib import crc32
 
 import msgspec
 
+from driftline import core
 from driftline.codeindex._api import SURFACE_RULES
 from driftline.codeindex._api.compare import rules_digest
 from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
 from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
 from driftline.codeindex._git import MAX_BLOB_BYTES, GitRepository, TreeEntry, TreeState
 from driftline.codeindex._storage import CacheRoot, exists, index_lock, is_directory, read_object
-from driftline.core import (
-    JsonObject,
-    Tracker,
-    WorkerContext,
-    canonical_json,
-    exclusive_lock,
-    no_progress,
-    sha1_hex,
-    write_atomically,
-)
 from driftline.errors import IndexRefError
 
 _Batch = list[tuple[TreeEntry, str, bytes | None]]
@@ -102,7 +93,7 @@ class Built:
     skipped: dict[str, int] = field(default_factory=dict)
     parse_errors: int = 0
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> core.JsonObject:
         """The facts as plain data, without the place on this machine."""
         facts = {"buildId": self.build_id, "treeId": self.tree_id, "reused": self.reused, "files": self.files}
         counts = {"parsed": self.parsed, "chunks": self.chunks, "skipped": self.skipped}
@@ -115,7 +106,7 @@ def config_hash() -> str:
     unread = [_VENDORED.pattern, _GENERATED_NAME.pattern, _GENERATED_TEXT.pattern.decode()]
     rules = {"surface": SURFACE_RULES, "rules": rules_digest()}
     content = {"format": INDEX_FORMAT, "maxBlobBytes": MAX_BLOB_BYTES, "unread": unread, "languages": tables, **rules}
-    return sha1_hex(canonical_json(content))
+    return core.sha1_hex(core.canonical_json(content))
 
 
 def default_cache_root(repository: GitRepository) -> Path:
@@ -139,7 +130,7 @@ def build(
     cache_root: str | os.PathLike[str] | None = None,
     *,
     force: bool = False,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
 ) -> Built:
     """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
     source = GitRepository(repo)
@@ -155,7 +146,7 @@ def build_index(
     current: bool = False,
     force: bool = False,
     wait_ms: int = 10_000,
-    tracker: Tracker | None = None,
+    tracker: core.Tracker | None = None,
 ) -> Built:
     """The build of a revision's tree: the one that is there, or a new one; `current` makes it the latest."""
     state, configuration = repository.state(revision), config_hash()
@@ -167,12 +158,12 @@ def build_index(
     if result is None:
         past = None if force else newest_build(root.parent, configuration, MODES)
         result = Built(build_id, tree_id, root)
-        writing = _Writing(repository, state, result, past, configuration, tracker or no_progress())
+        writing = _Writing(repository, state, result, past, configuration, tracker or core.no_progress())
         _build_anew(writing, cache, wait_ms, force=force)
     if current:
         with index_lock(cache, wait_ms):
             content = {"buildId": build_id, "buildRoot": place}
-            write_atomically(root.parent / "current.json", msgspec.json.encode(content) + b"\n")
+            core.write_atomically(root.parent / "current.json", msgspec.json.encode(content) + b"\n")
     return result
 
 
@@ -196,7 +187,7 @@ class _Writing(NamedTuple):
     result: Built
     past: PastBuild | None
     configuration: str
-    tracker: Tracker
+    tracker: core.Tracker
 
 
 def _build_anew(writing: _Writing, cache: CacheRoot, wait_ms: int, *, force: bool) -> None:
@@ -212,7 +203,7 @@ def _build_anew(writing: _Writing, cache: CacheRoot, wait_ms: int, *, force: boo
     # NumPy and the parsers are loaded while git lists the tree; most builds have something to parse.
     Thread(target=_load_extraction, daemon=True).start()
     # By its lock a prune knows whether the process that writes a folder is still there.
-    with exclusive_lock(writer_lock(folder), scope="index-build", wait_seconds=wait_ms / 1000):
+    with core.exclusive_lock(writer_lock(folder), scope="index-build", wait_seconds=wait_ms / 1000):
         try:
             _write_build(writing, folder)
             with index_lock(cache, wait_ms):
@@ -290,7 +281,7 @@ class _Group(NamedTuple):
     @classmethod
     def of(cls, mode: str, files: list[IndexedFile]) -> _Group:
         facts = [(file.path, file.entry.mode, *file.blob_key) for file in files]
-        return cls(mode, sha1_hex(msgspec.json.encode(facts)), files)
+        return cls(mode, core.sha1_hex(msgspec.json.encode(facts)), files)
 
 
 def _grouped(files: Iterable[IndexedFile]) -> Iterator[_Group]:
@@ -350,7 +341,7 @@ def _parsed(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[FileRow
         for batch in batches:
             yield from parse_batch(batch, alone=True)
         return
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=WorkerContext()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=core.WorkerContext()) as pool:
         waiting: list[Future[list[FileRows]]] = []
         for batch in batches:
             waiting.append(pool.submit(parse_batch, batch))
@@ -395,7 +386,9 @@ def parse_batch(batch: _Batch, alone: bool = False) -> list[FileRows]:
         collects = gc.isenabled()
         gc.disable()
         try:
-            for (row, _, _), found in zip(readable, extract_all(files) if alone else starmap(extract, files), strict=True):
+            for (row, _, _), found in zip(
+                readable, extract_all(files) if alone else starmap(extract, files), strict=True
+            ):
                 row.parse_error = found.parse_error
                 row.put(found.rows, found.imports, found.facts)
         finally:
