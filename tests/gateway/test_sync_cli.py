@@ -86,7 +86,7 @@ def test_mistakes_are_one_line(shared_server: Server, words: tuple[str, ...], st
     url = () if "--url" in words else ("--url", shared_server.url)
     ended = driftline(*words, *url, "--gateway", GATEWAY, stdin=stdin, DRIFTLINE_TOKEN=token(exp=10))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"error[{code}]: "), ended.stderr
+    assert ended.stderr.startswith(f"error[{code.lower()}]: "), ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 
