@@ -19,17 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
-from driftline.changesets._format import database as sqlite
+from driftline.changesets._format import database as sqlite, show
 from driftline.changesets._format.database import ROWID, StoredTable, rebuild_statement
-from driftline.changesets._format.show import (
-    CHECK,
-    RowStatements,
-    append,
-    check_named,
-    script_literals,
-    sql_literal,
-    write_line,
-)
 from driftline.changesets._format.streams import iterate
 from driftline.changesets._format.table import Field, folded, quoted
 from driftline.changesets._make import databases
@@ -315,12 +306,12 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.Di
         found.statements = len(schema) + len(after) + len(rest)
         lines = (*(["PRAGMA legacy_alter_table = ON;"] if plan.before else []), *schema)
         write_all(out, (_OPENING + "".join(f"{line}\n" for line in lines)).encode(errors="surrogateescape"))
-        append(out, rows)
+        show.append(out, rows)
         closing = [*after, *rest, *_checks(target, found), "COMMIT;"]
         if plan.before:
             closing.insert(-1, "PRAGMA legacy_alter_table = OFF;")
         for line in closing:
-            write_line(out, line)
+            show.write_line(out, line)
     return found
 
 
@@ -331,12 +322,12 @@ def write_sql(out: IO[bytes], data: Changes, database: sqlite.Database) -> None:
     """
     with sqlite.connect(database) as connection, sqlite.explained("the database"), tempfile.TemporaryFile() as rows:
         schema = Schema.of(connection)
-        literal = script_literals(sqlite.encoding_of(connection))
+        literal = show.script_literals(sqlite.encoding_of(connection))
         touched = set()
         changes = iterate(data, sqlite.tables_from_database(connection))
         for name, operations in groupby(changes, key=lambda operation: folded(operation.table.name)):
             first = next(operations)
-            check_named(first.table)
+            show.check_named(first.table)
             touched.add(name)
             statements = _statements_of(connection, "main", schema.tables[name], literal)
             statements.write_to(rows, ((change.old, change.new) for change in chain([first], operations)))
@@ -345,19 +336,19 @@ def write_sql(out: IO[bytes], data: Changes, database: sqlite.Database) -> None:
         triggers = [item for item in schema.triggers() if folded(item.table) in touched]
         write_all(out, _OPENING.encode())
         for trigger in triggers:
-            write_line(out, trigger.drop)
-        append(out, rows)
+            show.write_line(out, trigger.drop)
+        show.append(out, rows)
         found = databases.DiffFindings()
         for line in (*(trigger.statement for trigger in triggers), *_checks(connection, found, "<="), "COMMIT;"):
-            write_line(out, line)
+            show.write_line(out, line)
 
 
 def _statements_of(
     connection: apsw.Connection, schema: str, table: StoredTable, literal: Callable[[Field], str]
-) -> RowStatements:
+) -> show.RowStatements:
     collations = {folded(name) for name in (*table.collations, *table.key_collations)}
     unique = sqlite.unique_columns(connection, schema, table)
-    return RowStatements(table.table, literal, unique, exact=not collations <= {"binary"})
+    return show.RowStatements(table.table, literal, unique, exact=not collations <= {"binary"})
 
 
 def _migrated(stack: ExitStack, source: apsw.Connection, plan: SchemaPlan, old: StrPath) -> StrPath:
@@ -394,7 +385,7 @@ def _sequences(sides: databases.Sides) -> Iterator[str]:
         return
     yield "DELETE FROM sqlite_sequence;"
     for table, sequence in rows:
-        yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({sql_literal(table)}, {sql_literal(sequence)});"  # noqa: S608
+        yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({show.sql_literal(table)}, {show.sql_literal(sequence)});"  # noqa: S608
 
 
 def _checks(target: apsw.Connection, found: databases.DiffFindings, sign: str = "=") -> Iterator[str]:
@@ -406,9 +397,9 @@ def _checks(target: apsw.Connection, found: databases.DiffFindings, sign: str = 
         return
     if broken:
         found.note("foreign_keys", "NEW", f"{broken} rows of it refer to rows that are not there")
-    yield f"CREATE TEMP TABLE {CHECK} (broken CHECK (broken {sign} {broken}));"
-    yield f"INSERT OR ROLLBACK INTO temp.{CHECK} SELECT count(*) FROM pragma_foreign_key_check;"  # noqa: S608
-    yield f"DROP TABLE temp.{CHECK};"
+    yield f"CREATE TEMP TABLE {show.CHECK} (broken CHECK (broken {sign} {broken}));"
+    yield f"INSERT OR ROLLBACK INTO temp.{show.CHECK} SELECT count(*) FROM pragma_foreign_key_check;"  # noqa: S608
+    yield f"DROP TABLE temp.{show.CHECK};"
 
 
 class _Rows:
@@ -422,7 +413,7 @@ class _Rows:
         self._found = found
         self._out = out
         self._wants = wants
-        self._literal = script_literals(sides.encoding)
+        self._literal = show.script_literals(sides.encoding)
         self.rebuilds: list[str] = []
 
     def run(self) -> set[str]:
@@ -466,10 +457,10 @@ class _Rows:
         """Rows that no key tells apart: all of them go, and those of NEW come."""
         name = quoted(table.name)
         names = ", ".join(quoted(column.name) for column in table.columns)
-        write_line(self._out, f"DELETE FROM {name} WHERE {where};")  # noqa: S608
+        show.write_line(self._out, f"DELETE FROM {name} WHERE {where};")  # noqa: S608
         count = 1
         for row in stored_rows(self._connection, table, where, self._sides.encoding):
-            write_line(self._out, f"INSERT INTO {name} ({names}) VALUES ({', '.join(map(self._literal, row))});")  # noqa: S608
+            show.write_line(self._out, f"INSERT INTO {name} ({names}) VALUES ({', '.join(map(self._literal, row))});")  # noqa: S608
             count += 1
         return count
 
@@ -479,7 +470,7 @@ class _Rows:
         for key, value in databases.changed_settings(self._sides, table).items():
             if value is None:
                 self._found.problem("virtual_table", table, f"its setting {key} is gone, which no statement does")
-            values = f"{sql_literal(key)}, {sql_literal(value)}"
+            values = f"{show.sql_literal(key)}, {show.sql_literal(value)}"
             self.rebuilds.append(f"INSERT INTO {name} ({name}, rank) VALUES ({values});")  # noqa: S608
         if table.has_rows or not databases.shadows_differ(self._sides, table):
             return

@@ -12,20 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli import _views as views
 from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options, format_option, several
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
-from driftline.cli._views import (
-    compaction_text,
-    counted,
-    flush_text,
-    on_terminal,
-    print_result,
-    show_log,
-    show_row_history,
-    show_tables,
-    verification_text,
-)
 from driftline.core import io_errors, open_output, standard_output
 from driftline.lake import STATE_FORMATS
 
@@ -196,9 +186,9 @@ def extract(
             options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
         result = extract_snapshots(lake, a, b, **options)
     record = {"table": table, "deltas": result.deltas, "start": str(result.start)}
-    words = f"{table}: {counted(result.deltas, 'delta')} added"
+    words = f"{table}: {views.counted(result.deltas, 'delta')} added"
     words += f", {result.base_deltas:,} for A before them" if load_base else ""
-    print_result({**record, "base": result.base_deltas} if load_base else record, words)
+    views.print_result({**record, "base": result.base_deltas} if load_base else record, words)
     if result.was_done_before:
         click.echo("note: this extraction was in the lake already; nothing was added", err=True)
     return SAME
@@ -226,8 +216,8 @@ def flush(
         names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
         results = [result for name in names for result in flush_envelopes(lake, name)]
     for result in results:
-        print_result(_as_record(result), flush_text(result))
-    if not results and on_terminal():
+        views.print_result(_as_record(result), views.flush_text(result))
+    if not results and views.on_terminal():
         click.echo("nothing to flush")
     return SAME
 
@@ -253,7 +243,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
             "filesWritten": result.files_written,
             "filesReplaced": result.files_replaced,
         }
-        print_result(record, compaction_text(result))
+        views.print_result(record, views.compaction_text(result))
     return SAME
 
 
@@ -318,7 +308,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
         "differingRows": list(proof.differing_rows),
         "waiting": proof.waiting,
     }
-    print_result(record, verification_text(table, proof))
+    views.print_result(record, views.verification_text(table, proof))
     return SAME if proof.is_proved else DIFFERENT
 
 
@@ -330,12 +320,12 @@ def tables(format_name: str, location: str) -> int:
     from driftline.lake import status_of
 
     lake = open_lake(location)
-    return _list((status_of(lake, name) for name in lake.tables()), format_name, show_tables, _status_line)
+    return _list((status_of(lake, name) for name in lake.tables()), format_name, views.show_tables, _status_line)
 
 
 def _list(found: Iterable[Any], format_name: str, show: Function, line: Callable[[Any], str]) -> int:
     """List records: as a table on a terminal, else a line each, or a JSON object."""
-    if on_terminal() and format_name == "text":
+    if views.on_terminal() and format_name == "text":
         show(found)
         return SAME
     for each in found:
@@ -362,7 +352,7 @@ def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
 
-    return _list(lake_log(open_lake(location), table), format_name, show_log, _commit_line)
+    return _list(lake_log(open_lake(location), table), format_name, views.show_log, _commit_line)
 
 
 def _commit_line(entry: LogEntry) -> str:
@@ -389,7 +379,7 @@ def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
 
-    return _list(row_history(open_lake(location), table, row_id), format_name, show_row_history, _delta_line)
+    return _list(row_history(open_lake(location), table, row_id), format_name, views.show_row_history, _delta_line)
 
 
 def _delta_line(entry: HistoryEntry) -> str:
