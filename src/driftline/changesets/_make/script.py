@@ -384,8 +384,9 @@ def _sequences(sides: databases.Sides) -> Iterator[str]:
     elif rows == sides.connection.execute(query.format(OLD)).fetchall():
         return
     yield "DELETE FROM sqlite_sequence;"
-    for table, sequence in rows:
-        yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({show.sql_literal(table)}, {show.sql_literal(sequence)});"  # noqa: S608
+    for row in rows:
+        name, number = map(show.sql_literal, row)
+        yield f"INSERT INTO sqlite_sequence (name, seq) VALUES ({name}, {number});"  # noqa: S608
 
 
 def _checks(target: apsw.Connection, found: databases.DiffFindings, sign: str = "=") -> Iterator[str]:
