@@ -21,7 +21,7 @@ WATCHED = "apsw click decimal deltalake jinja2 numpy polars pyarrow pyspark rich
 IMPORTS: dict[str, set[str]] = {
     "--version": {"click"},
     "--help": {"click"},
-    "diff --help": {"click", "xxhash"},  # its options are those of the tables package
+    "diff --help": {"click"},
     "diff a.csv b.csv --key id": {"click", "xxhash"},
     "diff a.csv b.csv --key id --format markdown": {"click", "xxhash"},
 }
