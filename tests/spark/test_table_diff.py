@@ -85,7 +85,7 @@ def test_errors_name_the_exact_row(spark, tmp_path: Path, spoil, message: str) -
 @pytest.mark.parametrize("stream_lines", [False, True])
 def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, monkeypatch, stream_lines) -> None:
     a, b = _two_tables(tmp_path, False)
-    original, original_graph, used_seeds = table_diff.hash_task, table_diff._task_graph, []
+    original, original_graph, used_seeds = table_diff.table_tasks.hash_task, table_diff._task_graph, []
 
     def task_graph(session, plan):
         used_seeds.append(plan.table.seeds)
@@ -103,7 +103,7 @@ def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, m
         return pack(spoiled())
 
     monkeypatch.setattr(table_diff, "_task_graph", task_graph)
-    monkeypatch.setattr(table_diff, "hash_task", hash_task)
+    monkeypatch.setattr(table_diff.table_tasks, "hash_task", hash_task)
     job = TableDiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, replace(SMALL, stream_lines=stream_lines)) == _run(job, engine="local")
     assert len(set(used_seeds)) == len(used_seeds) == 2

@@ -292,7 +292,6 @@ def _run(file: Path, master: str | None, refresh: bool, die_at: int | None, patt
 
 def _die_at_step(number: int) -> None:
     """Die before or after the given durable step, whatever it is."""
-    from driftline.lake._load import load as loading
     from driftline.lake._store import delta as delta_tables, schemas as registry
     from driftline.pipeline._run import records
     from driftline.pipeline._stages import outputs
@@ -318,7 +317,7 @@ def _die_at_step(number: int) -> None:
     for owner, name in (
         (records.RecordStore, "keep_stage"),
         (outputs.Outputs, "commit"),
-        (loading, "register"),
+        (registry, "register"),
         (registry, "create"),
         (delta_tables.DeltaStore, "create"),
         (delta_tables._StoredDelta, "append"),

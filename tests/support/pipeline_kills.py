@@ -72,8 +72,8 @@ def watch(used: set[str], writer: int) -> None:
     guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
     guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
     guarded(_StoredDelta, "append", commit_name)
-    guarded(loading, "plan_ingest", lambda lake, tables, by, how: f"{tables} {how.start}")
-    guarded(loading, "register", lambda lake, schema: schema.table)
+    guarded(loading.ingestion, "plan_ingest", lambda lake, tables, by, how: f"{tables} {how.start}")
+    guarded(loading.schemas, "register", lambda lake, schema: schema.table)
 
 
 def at_random(file: Path, seed: int) -> int:
