@@ -6,6 +6,7 @@ import importlib
 import pickle
 import pkgutil
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,3 +158,24 @@ def test_other_old_modules_are_not_found(name: str) -> None:
 def test_old_modules_end_with_their_version() -> None:
     version, end = ([int(part) for part in text.split(".")[:2]] for text in (driftline.__version__, OLD_MODULES_END))
     assert version < end
+
+
+def test_names_are_found_also_where_a_collection_parses_something() -> None:
+    """Python before 3.11.8 has one counter for all parsers: a collection inside of one lets another begin."""
+    program = """
+import ast, gc
+from driftline.core import _extras
+
+def parse(phase, _):
+    gc.callbacks.clear()
+    ast.parse("x = 1")
+    gc.callbacks.append(parse)
+
+gc.set_threshold(50)
+gc.callbacks.append(parse)
+for _ in range(20):
+    assert "Tracker" in _extras._type_checking_imports("driftline.core")
+assert gc.isenabled()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

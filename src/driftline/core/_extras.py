@@ -14,6 +14,7 @@ True
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +67,15 @@ def _type_checking_imports(package: str) -> dict[str, tuple[str, str]]:
     source = loader.get_source(package) if from_loader else loader.get_data(spec and spec.origin)
     if source is None:
         raise ImportError(f"the source of {package} is needed to find its names", name=package)
-    for statement in ast.parse(source).body:
+    # Before 3.11.8 Python fails to parse where a collection in between lets another thread parse.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        tree = ast.parse(source)
+    finally:
+        if collects:
+            gc.enable()
+    for statement in tree.body:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
             return {
                 alias.asname or alias.name: (line.module or package, alias.name)
