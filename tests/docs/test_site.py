@@ -13,7 +13,10 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import build_site  # noqa: E402 - scripts are not a package
 
-built = pytest.mark.skipif(not (build_site.SITE / "search.json").exists(), reason="`make docs` has not been run")
+INDEX = build_site.SITE / "search.json"
+PAGES = [ROOT / "mkdocs.yml", *(ROOT / "docs").rglob("*.md")]
+IS_BUILT = INDEX.exists() and INDEX.stat().st_mtime >= max(page.stat().st_mtime for page in PAGES)
+built = pytest.mark.skipif(not IS_BUILT, reason="`make docs` has not been run since a page changed")
 
 
 @built
