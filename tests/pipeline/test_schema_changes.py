@@ -10,8 +10,9 @@ import apsw
 import pytest
 
 from driftline import changesets
+from driftline.deltas import TableSchema
 from driftline.errors import PipelineError
-from driftline.lake import Lake, verify
+from driftline.lake import Lake, register, verify
 from driftline.lake._store.schemas import registered
 from support.shop import lake_rows, run
 
@@ -169,3 +170,33 @@ def test_the_lake_holds_the_snapshot_whatever_counts_as_equal(tmp_path: Path) ->
 def test_rules_that_a_lake_cannot_follow_are_refused(tmp_path: Path, rule: str) -> None:
     with pytest.raises(PipelineError, match="does not go with 'deltas'"):
         run(make(tmp_path, rule))
+
+
+def test_a_corrected_first_day_leaves_the_lake_the_columns_of_the_last(tmp_path: Path) -> None:
+    policy = 'on_new_column = "add"\non_missing_column = "null"'
+    now = tmp_path / "out/now.csv"
+    run(make(tmp_path, policy))
+    expected = now.read_text()
+    assert expected.splitlines()[:2] == ["_row_id,id,name,city", "1,1,x,Oslo"]
+    corrected = {**DAYS, "2026-03-01": "id,name\n1,CORRECTED\n2,b\n"}
+    assert run(make(tmp_path, policy, corrected)).result == "done"
+    assert now.read_text() == expected
+    assert lake_rows(tmp_path, "t", "2026-03-01")["1"]["name"] == "CORRECTED"
+    withdrawn = {day: text for day, text in corrected.items() if day != "2026-03-01"}
+    narrow = {**withdrawn, "2026-03-02": "id,name\n1,a\n2,b\n"}
+    assert run(make(tmp_path, policy, narrow)).result == "done"
+    assert now.read_text() == expected, "the first snapshot of now lacks a column that the last one has"
+    assert {stage.result for stage in run(make(tmp_path, policy, narrow)).stages} == {"kept"}
+
+
+def test_a_lake_that_lost_columns_gets_them_back(tmp_path: Path) -> None:
+    policy = 'on_new_column = "add"\non_missing_column = "null"'
+    run(make(tmp_path, policy))
+    expected = (tmp_path / "out/now.csv").read_text()
+    lake = Lake(tmp_path / "lake")
+    schema = registered(lake, "t")
+    assert schema is not None
+    register(lake, TableSchema("t", schema.columns[:2], ["id"]))  # as a killed run may leave it
+    assert run(make(tmp_path, policy)).result == "done"
+    assert (tmp_path / "out/now.csv").read_text() == expected
+    assert registered(lake, "t") == schema

@@ -187,6 +187,15 @@ def reload(job: LoadJob, events: SnapshotEvents) -> int:
     return number
 
 
+def settle_columns(job: LoadJob, names: Sequence[str]) -> None:
+    """Make these columns the table's: loads of earlier snapshots, which may lack some of them, registered theirs."""
+    deltas_table = load(job.lake, job.table, "deltas")
+    known = schemas.schema_of(deltas_table)
+    if deltas_table is not None and known is not None and known.names != tuple(names):
+        ever = {column.name: column for column in schemas.every_column(deltas_table)}
+        schemas.register(job.lake, TableSchema(job.table, [ever[name] for name in names], job.key))
+
+
 def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> TableSchema:
     """The schema: declared types, else those of the lake, else for typed sources those of their values."""
     if job.columns is not None and known is not None:

@@ -93,6 +93,8 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         lake.check_unclaimed(job, ledger)
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
         later = lake.plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
+    if load.is_last and load.shape is not None:
+        lake.settle_columns(job, load.shape.columns)
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     # Later snapshots may be gone by now: then the newest window of the lake has the content of this one.
     newest = (lake.load_history(job.lake, job.table).newest if load.is_last else None) or window
@@ -218,7 +220,15 @@ def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any
     if not ledger.holds(facts["label"], facts["content"]) or ledger.others:
         return False
     assert ledger.newest is not None
-    return not facts["last"] or ledger.newest.label == facts["label"]
+    shape = plan.shape(plan.snapshots[-1])
+    is_settled = shape is None or _columns(plan) == shape.columns
+    return not facts["last"] or (ledger.newest.label == facts["label"] and is_settled)
+
+
+def _columns(plan: TableStages) -> tuple[str, ...]:
+    """The columns that the table has in the lake now."""
+    schema = lake.registered(plan.lake(), plan.flow.name)
+    return () if schema is None else schema.names
 
 
 # Snapshots beside change events: each is compared once with the state that the events led to (pipeline §8).
@@ -288,7 +298,8 @@ def state_stages(plan: TableStages) -> Iterator[Stage]:
 def _history_until(plan: TableStages, as_of: str | None) -> str:
     """What the lake went through up to a moment: later loads leave the state as of it alone."""
     ledger = plan.ledger()
-    return ledger.digest(moment_of(as_of, ledger))
+    columns = ",".join(_columns(plan)) if plan.flow.schema_policy.is_active else ""
+    return ledger.digest(moment_of(as_of, ledger)) + columns
 
 
 def _compact(plan: TableStages, context: StageContext) -> Outcome:
