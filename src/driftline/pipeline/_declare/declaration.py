@@ -18,6 +18,7 @@ from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_t
 from driftline.errors import DriftlineError
 from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.toml import Reader, Section, declared, read_document, reading
+from driftline.pipeline._stages import own_stage
 from driftline.sinks import plain_formats
 from driftline.sources import without_password
 from driftline.tables import OPTIONS, check_options, memory_limit, option_names
@@ -143,6 +144,11 @@ def _options(section: Section, _: str) -> core.JsonObject:
     return given
 
 
+def _own_stages(section: Section, _: str) -> core.JsonObject:
+    """The keys that are left and that a stage in a file of its own declares."""
+    return {key: stage.declare(section, key) for key in section.unread() if (stage := own_stage(key))}
+
+
 def checked(section: Section, check: Callable[[], Checked], *keys: str) -> Checked:
     """Run a check of another package; its error gets the line of the key."""
     try:
@@ -219,16 +225,17 @@ class TableFlow:
         lambda section, key: tuple(entry.record(StateTarget) for entry in section.list_of_sections(key)), (), "state"
     )
     options: Mapping[str, Any] = declared(_options, dict)  # those of the table diff that the file gives
+    own: Mapping[str, Any] = declared(_own_stages, dict)  # what is read behind all other fields
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The names of its declared targets."""
-        return tuple(name for name in TARGETS if getattr(self, name))
+        return (*(name for name in TARGETS if getattr(self, name)), *self.own)
 
     @property
     def files(self) -> dict[str, str]:
         """The paths of the declared targets that are files, by the names of the targets."""
-        return {name: getattr(self, name) for name in self.targets if name != "deltas"}
+        return {name: getattr(self, name) for name in self.targets if name != "deltas" and name not in self.own}
 
     def rules(self) -> core.JsonObject:
         """The rules of its diff, as the table diff takes them."""

@@ -191,11 +191,14 @@ class Section:
 
     def finish(self) -> None:
         """Refuse the first key that was not read."""
-        for key in self.data:
-            if key not in self._taken:
-                near = get_close_matches(key, self._taken, n=1)
-                hint = f': did you mean "{near[0]}"?' if near else f" (known: {', '.join(sorted(self._taken))})"
-                self.fail(f"unknown key {key!r} in {self._title()}{hint}", key)
+        for key in self.unread():
+            near = get_close_matches(key, self._taken, n=1)
+            hint = f': did you mean "{near[0]}"?' if near else f" (known: {', '.join(sorted(self._taken))})"
+            self.fail(f"unknown key {key!r} in {self._title()}{hint}", key)
+
+    def unread(self) -> list[str]:
+        """The keys that were not read yet."""
+        return [key for key in self.data if key not in self._taken]
 
     def named(self, key: str) -> str:
         """A key as messages name it."""

@@ -21,7 +21,7 @@ from driftline.pipeline._declare.declaration import Pipeline, Place, state_direc
 from driftline.pipeline._declare.snapshots import TableStages, find_snapshots, label_order
 from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._run.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, utc_now, versions
-from driftline.pipeline._stages import outputs
+from driftline.pipeline._stages import outputs, own_stage
 from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
 from driftline.pipeline._stages.lake import check_stages, compact_stages, load_stages, state_stages
 from driftline.pipeline._stages.stage import Result, RunEngine, Stage, StageContext, StageRecord, changed_basis
@@ -100,7 +100,13 @@ def _of_changes(plan: TableStages) -> Iterator[Stage]:
         yield from check_stages(plan)
 
 
-# The stages of a table in the order of the data: compare snapshots, load the lake, compact, write states, changesets.
+def _own_stages(plan: TableStages) -> Iterator[Stage]:
+    for key, declared in plan.flow.own.items():
+        yield from own_stage(key).stages(plan, declared)  # type: ignore[union-attr]
+
+
+# The stages of a table in the order of the data: compare snapshots, load the lake, compact, write states, changesets,
+# and what stages in files of their own do with any of it.
 STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
     diff_stages,
     load_stages,
@@ -108,6 +114,7 @@ STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
     compact_stages,
     state_stages,
     changeset_stages,
+    _own_stages,
 )
 
 
