@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         compression_of_bytes as compression_of_bytes,
         decompressed as decompressed,
         explain_os_error as explain_os_error,
+        file_digest as file_digest,
         io_errors as io_errors,
         is_sqlite_file as is_sqlite_file,
         names_revision as names_revision,

@@ -19,7 +19,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -331,6 +331,19 @@ def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
     module, *errors = _DECOMPRESSORS[kind]
     opened, damage = import_module(module).open(raw, "rb"), (EOFError, *map(load_function, errors))
     return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name, damage), _BUFFER_BYTES))
+
+
+def file_digest(path: AnyPath, stop: int | None = None, on_read: Callable[[int], object] = lambda size: None) -> str:
+    """The xxh128 hash of a file's bytes, or of those before `stop`."""
+    import xxhash
+
+    digest, left = xxhash.xxh3_128(), sys.maxsize if stop is None else stop
+    with open_to_read(path) as file:
+        while left and (chunk := file.read(min(4 * _BUFFER_BYTES, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+            on_read(len(chunk))
+    return digest.hexdigest()
 
 
 def read_lines(path: AnyPath) -> Iterator[bytes]:

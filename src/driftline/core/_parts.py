@@ -251,16 +251,17 @@ class LineRange:
             return file.read(self.stop - self.start)
 
 
-def line_ranges(path: AnyPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[LineRange]:
-    """An output cut at the first line end after every `bytes_per_range` bytes of a file."""
-    return [one for piece in pieces(path) for one in _ranges_of_file(piece, bytes_per_range)]
+def line_ranges(
+    path: AnyPath, bytes_per_range: int = BYTES_PER_RANGE, start: int = 0, stop: int | None = None
+) -> list[LineRange]:
+    """An output, or some of a file, cut at the first line end after every `bytes_per_range` bytes of a file."""
+    return [one for piece in pieces(path) for one in _ranges_of_file(piece, bytes_per_range, start, stop)]
 
 
-def _ranges_of_file(path: AnyPath, bytes_per_range: int) -> Iterator[LineRange]:
+def _ranges_of_file(path: AnyPath, bytes_per_range: int, start: int, end: int | None) -> Iterator[LineRange]:
     name = path.url if isinstance(path, ObjectPath) else os.path.abspath(path)
     with io_errors(path), open_to_read(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        start = 0
+        size = file.seek(0, os.SEEK_END) if end is None else end
         while start < size:
             file.seek(min(start + bytes_per_range, size))
             file.readline()

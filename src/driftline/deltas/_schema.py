@@ -67,6 +67,11 @@ class ColumnSchema:
         return self.type if self.scale is None else "decimal"
 
     @property
+    def sqlite_type(self) -> str:
+        """What SQLite declares such a column as; a decimal is text, which keeps its digits."""
+        return {"number": "REAL", "boolean": "INTEGER", "integer": "INTEGER"}.get(self.kind, "TEXT")
+
+    @property
     def is_exact(self) -> bool:
         """Whether values are exact numbers, which deltas carry in their wire form."""
         return self.kind in ("integer", "decimal")

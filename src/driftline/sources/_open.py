@@ -24,7 +24,6 @@ from driftline.sources._source import Opening, ReadOptions, Source, explained, n
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
-_HASH_BYTES = 4 << 20
 _SPLIT_BYTES = 8 << 20  # of rows that are copied
 _ONE_ROW = 1 << 200  # above all sums of hashes
 _START_BYTES = 16  # enough for every magic number
@@ -269,12 +268,10 @@ def tables_beside(given: str) -> list[str]:
 
 
 def _hash(file: InputFile) -> str:
-    digest = xxhash.xxh3_128()
-    with io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
-        while chunk := stream.read(_HASH_BYTES):
-            digest.update(chunk)
+    with io_errors(file.name):
+        digest = core.file_digest(file.path)
     file.check_unchanged()
-    return f"xxh128:{digest.hexdigest()}"
+    return f"xxh128:{digest}"
 
 
 def has_text_cells(given: str, options: ReadOptions | None = None) -> bool:

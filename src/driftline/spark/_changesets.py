@@ -28,7 +28,7 @@ from driftline.spark._frames.functions import check_same_columns, events_of_batc
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
 from driftline.spark._runtime.pyspark_internals import to_partitions, with_row_numbers
 from driftline.spark._runtime.session import open_session, ship_to_tasks
-from driftline.spark._tasks import BLOCK_BYTES, BLOCK_SCHEMA, ShuffleBlock, frame_schema, pack, table_blob, unpack
+from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, TaskPool, frame_schema, pack, table_blobs, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +122,6 @@ def _declared_type(kind: t.DataType) -> str:
 class SplitFacts:
     """What the driver needs to know of a split."""
 
-    number: int
     events: int
     ends_with_update: bool
     votes: list[kernels.TypeInference]
@@ -171,10 +170,7 @@ def events_to_changeset(
     marker = (Patchset if format_name == "patchset" else Changeset).marker
     decoder = _read_decoder(path, table, types, reading)
     splits = core.line_ranges(path, split_bytes)
-    tasks = spark.range(0, len(splits), 1, len(splits))
-    surveyed = tasks.mapInArrow(partial(_survey_task, decoder, splits), frame_schema(BLOCK_SCHEMA))
-    rows = watched(spark, tracker, "column types", len(splits), surveyed.collect)
-    facts: list[SplitFacts] = sorted((_opened(bytes(row["blob"])) for row in rows), key=lambda fact: fact.number)
+    facts: list[SplitFacts] = list(TaskPool(spark, tracker, "column types").map(partial(_survey, decoder), splits))
     votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
     typed = decoder.collector().table(votes)
     if notice is not None:
@@ -187,6 +183,7 @@ def events_to_changeset(
     first_events = [0, *accumulate(fact.events for fact in facts)]
     ranges = min(plan.buckets, max(1, -(-sum(split.stop - split.start for split in splits) // range_bytes)))
     encode = partial(_encode_splits, decoder, plan, ranges, splits, first_events)
+    tasks = spark.range(0, len(splits), 1, len(splits))
     written = _in_ranges(tasks.mapInArrow(encode, frame_schema(BLOCK_SCHEMA)), plan, ranges, folder)
     rows = watched(spark, tracker, "encode", len(splits) + ranges, written.collect)
     parts: list[OrderedPart] = [_opened(bytes(row["blob"])) for row in rows]
@@ -211,16 +208,9 @@ def _read_decoder(path: core.AnyPath, table: str, types: Mapping[str, str], read
     return EventDecoder(table, types, columns, (), reading)
 
 
-def _survey_task(decoder: EventDecoder, splits: Sequence[core.LineRange], batches: Batches) -> Batches:
-    def survey(number: int) -> SplitFacts | DriftlineError:
-        """The facts, or the error: a failed task would only be retried."""
-        try:
-            collector = _collected(decoder, splits[number])
-            return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
-        except DriftlineError as error:
-            return error
-
-    return pack(ShuffleBlock(0, _FACT, "", number, pickle.dumps(survey(number))) for number in _numbers(batches))
+def _survey(decoder: EventDecoder, split: core.LineRange) -> SplitFacts:
+    collector = _collected(decoder, split)
+    return SplitFacts(len(collector), collector.ends_with_update(), collector.votes())
 
 
 def _encode_splits(
@@ -263,7 +253,7 @@ def _encoded(
         yield ShuffleBlock(0, _FACT, "", 0, pickle.dumps(error))
         return
     for target, part in kernels.cut_by_range(plan, records, ranges):
-        for blob in _blobs(part):
+        for blob in table_blobs(part):
             yield ShuffleBlock(target, _RECORDS, "", 0, blob)
 
 
@@ -307,13 +297,6 @@ def _collected(decoder: EventDecoder, split: core.LineRange) -> kernels.EventCol
             event = msgspec.json.decode(line)
             collector.add(event if event["type"] in _NO_CHANGE else decoder.reading(event))
     return collector
-
-
-def _blobs(records: pa.Table) -> Iterator[memoryview]:
-    """Records as Arrow streams of bounded size."""
-    step = max(1, records.num_rows * BLOCK_BYTES // max(1, records.nbytes))
-    for start in range(0, records.num_rows, step):
-        yield table_blob(records.slice(start, step))
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

@@ -111,7 +111,7 @@ def _blocks(
             yield tasks.ShuffleBlock(each.index % count, _MARKER, "", each.index, b"")
     try:
         for index, deltas in kernels.split_work(plan, work, job, kernels.lower_bounds(plan.ranges)):
-            for blob in _blobs(deltas):
+            for blob in tasks.table_blobs(deltas):
                 yield tasks.ShuffleBlock(index % count, _DELTAS, "", index, blob)
     except DriftlineError as error:
         yield tasks.ShuffleBlock(0, _ERROR, "", 0, pickle.dumps(error))
@@ -134,13 +134,6 @@ def _range_task(plan: kernels.FoldPlan, job: kernels.RangeJob, batches: Batches)
 
 def _fold_range(plan: kernels.FoldPlan, job: kernels.RangeJob, index: int, deltas: list[Any]) -> list[Any]:
     return list(job(plan, kernels.load_range(plan, plan.ranges[index], deltas, job.needs_originals)))
-
-
-def _blobs(deltas: Any) -> Iterator[Any]:
-    """The deltas as Arrow streams, none of them much larger than a block."""
-    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // tasks.BLOCK_BYTES))))
-    for start in range(0, deltas.num_rows, size):
-        yield tasks.table_blob(deltas.slice(start, size).unify_dictionaries().combine_chunks())
 
 
 # Ingestion.

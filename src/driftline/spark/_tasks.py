@@ -177,6 +177,13 @@ def table_blob(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
+def table_blobs(table: pa.Table) -> Iterator[memoryview]:
+    """A table as Arrow streams, none of them much larger than a block."""
+    step = max(1, table.num_rows * BLOCK_BYTES // max(1, table.nbytes))
+    for start in range(0, table.num_rows, step):
+        yield table_blob(table.slice(start, step).unify_dictionaries().combine_chunks())
+
+
 # Built from buffers: `pa.array` imports pandas, which takes every worker more than a second.
 def integer_column(values: Sequence[int]) -> pa.Array:
     """A column of 32-bit integers."""

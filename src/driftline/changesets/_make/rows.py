@@ -21,14 +21,6 @@ Event = Mapping[str, Any]
 Schemas = TableSchema | Iterable[TableSchema] | Mapping[str, TableSchema]
 
 _ROW_ID_COLUMN = "row_id"
-_DECLARED = {
-    "string": "TEXT",
-    "number": "REAL",
-    "boolean": "INTEGER",
-    "json": "TEXT",
-    "integer": "INTEGER",
-    "decimal": "TEXT",
-}
 _FRAME = ("schema", "stats", "unchanged")
 _EMPTY = "^$"
 _DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
@@ -68,7 +60,7 @@ def from_deltas(deltas: Iterable[RowDelta], schemas: Schemas) -> Patchset:
 
 def table_of(schema: TableSchema) -> Table:
     """The SQLite table of a schema; without key columns the row id is the key, in a column of its own."""
-    columns = [(column.name, _DECLARED[column.kind]) for column in schema.columns]
+    columns = [(column.name, column.sqlite_type) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns=columns, primary_key=schema.key)
     if _ROW_ID_COLUMN in schema:

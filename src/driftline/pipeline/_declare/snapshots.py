@@ -146,20 +146,23 @@ def fill(path: str, *, table: str, before: str, after: str) -> str:
 def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
     """How many seconds ago the day or hour of a snapshot ended, or its newest file was modified (pipeline §5)."""
     now = time.time() if now is None else now
-    age = snapshot.period.age(now) if snapshot.period is not None else _age_of_files(snapshot, now)
-    return {} if age is None else {core.AGE: max(0, round(age))}
-
-
-def _age_of_files(snapshot: Snapshot, now: float) -> float | None:
-    """How long ago the newest file of a snapshot was written; of tables that are no files it is not known."""
     path = snapshot.source
-    if isinstance(path, TableAddress):
-        return None
-    if isinstance(path, core.ObjectPath):
-        below = snapshot.given if snapshot.commit is None else str(path)
-        return now - max((written.timestamp() for _, written in core.entries_below(below)), default=0.0)
-    files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    return now - max(file.stat().st_mtime for file in files)
+    if snapshot.period is not None:
+        age = snapshot.period.age(now)
+    elif isinstance(path, TableAddress):
+        return {}  # it is not known
+    elif isinstance(path, core.ObjectPath):
+        age = now - (newest_file(snapshot.given if snapshot.commit is None else str(path)) or 0.0)
+    else:
+        age = now - (newest_file([path, *path.rglob("*")]) or 0.0)
+    return {core.AGE: max(0, round(age))}
+
+
+def newest_file(given: str | Sequence[core.StrPath]) -> float | None:
+    """When the newest of some files was written, or of the objects below an address."""
+    if isinstance(given, str):
+        return max((when.timestamp() for _, when in core.entries_below(given)), default=None)
+    return max((os.stat(path).st_mtime for path in given), default=None)
 
 
 def _ms(moment: datetime) -> int:

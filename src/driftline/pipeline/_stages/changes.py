@@ -13,13 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-import xxhash
-
-from driftline.core import AGE, LineRange, Location, decompressed, entries_below, io_errors, is_url
+from driftline.core import AGE, LineRange, Location, decompressed, file_digest, io_errors, is_url, line_ranges
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import ReadFile, ReadOffsets, load_changes, positions_digest, registered, reload
-from driftline.pipeline._declare.snapshots import CHANGES, TableStages
-from driftline.pipeline._stages.diffs import disk_folder
+from driftline.pipeline._declare.snapshots import CHANGES, TableStages, newest_file
+from driftline.pipeline._stages.diffs import scratch_folder
 from driftline.pipeline._stages.lake import load_job
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.sources import InputFile, StoredFile, list_urls
@@ -90,7 +88,7 @@ def _read(plan: TableStages, context: StageContext) -> Outcome:
         positions = {}
     assert plan.flow.changes is not None
     in_order = not plan.flow.changes.partitioned
-    with disk_folder(context) as scratch:
+    with scratch_folder(context, on_disk=True) as scratch:
         unread, notes = unread_bytes(files, positions, scratch, in_order=in_order)
         reading = _Reading(plan, context, scratch, unread, in_order)
         parts, after = reading.convert(positions)
@@ -339,21 +337,14 @@ class Unread:
     rest: int
     mark: str
 
-    def pieces(self) -> Iterator[LineRange]:
+    def pieces(self) -> list[LineRange]:
         """Runs of whole lines that tasks can read side by side."""
-        start = self.start
-        with open(self.path, "rb") as file:
-            while start < self.stop:
-                file.seek(min(start + _PIECE_BYTES, self.stop))
-                file.readline()
-                stop = min(max(file.tell(), start + 1), self.stop)
-                yield LineRange(str(self.path), start, stop)
-                start = stop
+        return line_ranges(self.path, _PIECE_BYTES, self.start, self.stop)
 
     def read_up_to(self, offset: int) -> ReadFile:
         """The position after reading so far."""
         is_all = offset == self.stop and not self.rest
-        return ReadFile(offset, _digest(self.path, offset), self.mark if is_all else "")
+        return ReadFile(offset, file_digest(self.path, offset), self.mark if is_all else "")
 
 
 def list_changes(given: str) -> list[EventFile]:
@@ -373,11 +364,8 @@ def list_changes(given: str) -> list[EventFile]:
 
 def age_of_changes(given: str) -> dict[str, int]:
     """How many seconds ago the newest file was written to; a folder without files has no age."""
-    if is_url(given):
-        written = [when.timestamp() for _, when in entries_below(given.rstrip("/") + "/")]
-    else:
-        written = [each.file.modified_ns / 1e9 for each in list_changes(given)]
-    return {AGE: max(0, round(time.time() - max(written)))} if written else {}
+    newest = newest_file(f"{given.rstrip('/')}/" if is_url(given) else [each.file.path for each in list_changes(given)])
+    return {} if newest is None else {AGE: max(0, round(time.time() - newest))}
 
 
 def unread_bytes(
@@ -417,7 +405,7 @@ def _look(each: EventFile, known: ReadFile | None, scratch: Path) -> Unread:
         raise PipelineError(
             f"{each.name} was cut: {start} bytes of it were read, and it has {size} now: {_REMEDY}", code="changes_cut"
         )
-    if known is not None and _digest(path, start) != known.digest:
+    if known is not None and file_digest(path, start) != known.digest:
         raise PipelineError(
             f"{each.name} was replaced: its first {start} bytes, which were read, are others now: {_REMEDY}",
             code="changes_replaced",
@@ -443,16 +431,6 @@ def _end_of_messages(path: Path, start: int, size: int) -> int:
     with suppress(ValueError):  # an object that ends cannot be the beginning of a longer one
         return size if not rest.strip() or isinstance(json.loads(rest), dict) else end
     return end
-
-
-def _digest(path: Path, stop: int) -> str:
-    digest = xxhash.xxh3_128()
-    with io_errors(path.name), open(path, "rb", buffering=0) as file:
-        left = stop
-        while left and (chunk := file.read(min(_CHUNK, left))):
-            digest.update(chunk)
-            left -= len(chunk)
-    return digest.hexdigest()
 
 
 def lines_of(piece: LineRange) -> Iterator[tuple[int, bytes]]:

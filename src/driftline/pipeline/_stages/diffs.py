@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from driftline.core import Location, ObjectPath, PartWriter, exact_loads, read_pieces, remove
 from driftline.deltas import ColumnSchema, typed_event, typed_events
@@ -21,14 +21,6 @@ from driftline.pipeline._stages.outputs import Outputs
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 
-SQL_TYPES = {
-    "string": "TEXT",
-    "number": "REAL",
-    "boolean": "INTEGER",
-    "json": "TEXT",
-    "integer": "INTEGER",
-    "decimal": "TEXT",
-}
 Kind = Literal["changeset", "patchset"]
 
 
@@ -123,27 +115,19 @@ def _explaining_headers(plan: TableStages, before: Snapshot, after: Snapshot) ->
 
 
 @contextmanager
-def scratch_folder(context: StageContext) -> Iterator[Location]:
-    """A folder for what a stage needs only while it runs, where Spark's tasks see it."""
-    place = context.state / "work"
-    if isinstance(place, Path):
-        with disk_folder(context) as disk:
-            yield disk
+def scratch_folder(context: StageContext, *, on_disk: bool = False) -> Iterator[Any]:
+    """A folder for what a stage needs only while it runs: where Spark's tasks see it, or in any case on a disk."""
+    place: Any = context.state / "work"
+    if isinstance(place, ObjectPath) and not on_disk:
+        folder = place / secrets.token_hex(8)
+        try:
+            yield folder
+        finally:
+            remove(folder)
         return
-    folder = place / secrets.token_hex(8)
-    try:
-        yield folder
-    finally:
-        remove(folder)
-
-
-@contextmanager
-def disk_folder(context: StageContext) -> Iterator[Path]:
-    """A folder on a disk for what a stage needs while it runs: beside the state, or a temporary one."""
-    place = context.state / "work" if isinstance(context.state, Path) else None
-    if place is not None:
+    if isinstance(place, Path):
         place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place) as name:
+    with tempfile.TemporaryDirectory(dir=place if isinstance(place, Path) else None) as name:
         yield Path(name)
 
 
@@ -221,5 +205,4 @@ def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location,
 
 def sql_types(flow: TableFlow, header: list[str]) -> Mapping[str, str]:
     """The declared type of every column, as SQLite calls it."""
-    columns = [ColumnSchema(name, flow.columns.get(name, "string")) for name in header]
-    return {column.name: SQL_TYPES[column.kind] for column in columns}
+    return {name: ColumnSchema(name, flow.columns.get(name, "string")).sqlite_type for name in header}

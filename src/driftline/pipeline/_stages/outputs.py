@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import xxhash
-
 from driftline import core
 from driftline.core import JsonObject, Location, ObjectPath, Part, PartWriter, Tracker, io_errors
 from driftline.errors import DriftlineError, InputError, StorageError
@@ -28,7 +26,6 @@ from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._stages.stage import OutputFile, Stage
 
 _MARK = ".part"
-_CHUNK = 4 << 20
 _FILE_NAME = "fingerprints.json"
 
 
@@ -355,12 +352,8 @@ def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:
 def checksum(path: Location, shown: str | None = None, tracker: Tracker | None = None) -> str:
     """The hash of a file's bytes."""
     tracker = tracker or Tracker()
-    digest, size = xxhash.xxh3_128(), core.size_of(path)
-    with io_errors(shown or path.name), core.open_to_read(path) as file, tracker.phase("fingerprint", total=size):
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            tracker.advance(len(chunk))
-    return f"xxh128:{digest.hexdigest()}"
+    with io_errors(shown or path.name), tracker.phase("fingerprint", total=core.size_of(path)):
+        return f"xxh128:{core.file_digest(path, on_read=tracker.advance)}"
 
 
 def _status(path: Path, shown: str) -> tuple[int, int, int, int]:
