@@ -20,7 +20,7 @@ import pytest
 from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
-from driftline.pipeline import RunRecord, load
+from driftline.pipeline import RunRecord, load, report_of
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.notify import call_hooks
 from driftline.pipeline._run.run import locked
@@ -205,6 +205,6 @@ def test_stages_that_were_done_before_are_one_line(tmp_path: Path, capsys: pytes
     )
     run(file)
     (tmp_path / "data/t-2026-01-26.csv").write_text("id,v\n1,x\n")
-    show_run(run(file))
+    show_run(report_of(load(file), run(file).to_dict()))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[:2] for line in lines[2:]] == [["t/2026-01-26/diff", "done"], ["and", "24"]]

@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -67,6 +67,7 @@ _WITH_ACTIONS = (
     f"AND (f.on_delete IN {_ACTING} OR f.on_update IN {_ACTING})"
 )
 _REPLACEABLE = ("DATA", "CONFLICT")
+_ALWAYS_SHOWN = ("insert", "update", "delete", "applied")
 _KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 
 
@@ -98,6 +99,25 @@ class Applied:
 
     def __bytes__(self) -> bytes:
         return self.rebase_data
+
+    @property
+    def kinds(self) -> list[str]:
+        """The counts that are shown: those of the file, and what else is not zero in some table."""
+        reports = self.tables.values()
+        names = [each.name for each in fields(TableReport)]
+        return [name for name in names if name in _ALWAYS_SHOWN or any(getattr(each, name) for each in reports)]
+
+    @property
+    def rows(self) -> list[tuple[str, list[int]]]:
+        """The name of each table and its counts, in the order of `kinds`."""
+        return [(name, [getattr(report, kind) for kind in self.kinds]) for name, report in self.tables.items()]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the database lacks for some of the changes."""
+        skipped = [f"the database has no table {name}, its changes were left out" for name in self.skipped_tables]
+        stale = [f"no trigger keeps the full-text index {name}: --as-recorded builds it again" for name in self.stale]
+        return skipped + stale
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data, as `--format json` prints it."""
@@ -289,6 +309,22 @@ class Conflict:
         names = [operation.table.column_names[index] for index in operation.table.key_indexes]
         key = ", ".join(f"{name}={value!r}" for name, value in zip(names, operation.key, strict=True))
         return f"{self.reason} conflict at {operation.kind} of {operation.table.name} ({key})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return () if self.operation is None else self.operation.table.column_names
+
+    @property
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """The rows that meet, as SQL literals: what the change expects, what the database has, what it would write."""
+        from driftline.changesets._format.show import sql_literal
+
+        if self.operation is None:
+            return []
+        rows = (("expected", self.operation.old), ("in the database", self.current), ("wanted", self.operation.new))
+        return [
+            (name, ["" if value is UNDEFINED else sql_literal(value) for value in row]) for name, row in rows if row
+        ]
 
 
 def _handler_of(on_conflict: Action | Handler) -> Handler:

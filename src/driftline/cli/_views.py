@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from driftline.changesets import Applied
     from driftline.lake import CompactionResult, FlushResult, HistoryEntry, LogEntry, TableStatus, Verification
     from driftline.payloads import BatchView, Finding, Suggestion
-    from driftline.pipeline import Pipeline, PlannedStage, RunRecord, StageRun
+    from driftline.pipeline import PastRun, Pipeline, PlannedStage, ReportStage, RunReport, StageRun
 
-_ALWAYS = ("insert", "update", "delete", "applied")
 _MOST_PLACES = 10
 _MOST_FAILURES = 5
 _LONGEST_VALUE = 40
@@ -47,13 +45,9 @@ _SCREEN_ROWS = 20  # with more stages, those that were done before are counted a
 
 def show_applied(applied: Applied) -> None:
     """A row a table: its records by kind, and what became of them; columns without a number are left out."""
-    from driftline.changesets import TableReport
-
-    reports = {name: asdict(report) for name, report in applied.tables.items()}
-    totals = {kind: sum(report[kind] for report in reports.values()) for kind in asdict(TableReport())}
-    kinds = [kind for kind, total in totals.items() if total or kind in _ALWAYS]
-    rows = [(name, *(f"{report[kind]:,}" for kind in kinds)) for name, report in reports.items()]
-    stderr_console().print(plain_table(["table", *kinds], rows, right=kinds) if rows else "nothing to apply")
+    rows = [(name, *(f"{count:,}" for count in counts)) for name, counts in applied.rows]
+    names = ["table", *applied.kinds]
+    stderr_console().print(plain_table(names, rows, right=names[1:]) if rows else "nothing to apply")
 
 
 # The lake and the gateway: text and tables on a terminal, the same as data in a pipe.
@@ -66,7 +60,10 @@ def print_result(record: Mapping[str, Any], words: str) -> None:
     if on_terminal():
         stdout_console().print(words, markup=False, highlight=False)
     else:
-        click.echo(json.dumps(record, ensure_ascii=False))
+        click.echo(json_text(record))
+
+
+json_text = partial(json.dumps, ensure_ascii=False)
 
 
 def counted(count: int, what: str) -> str:
@@ -95,14 +92,14 @@ def compaction_text(result: CompactionResult) -> str:
     return f"{result.table}: {counted(result.deltas_folded, 'delta')} folded, {files}"
 
 
-def verification_text(table: str, proof: Verification) -> str:
+def verification_text(proof: Verification) -> str:
     """What was proved, or which rows differ."""
     counts = f"{counted(proof.deltas, 'delta')} replayed, {counted(proof.rows_in_base, 'row')} compared"
     waiting = f"; {counted(proof.waiting, 'delta')} wait for a schema" if proof.waiting else ""
     if proof.is_proved:
-        return f"{table}: proved ({counts}{waiting})"
+        return f"{proof.table}: proved ({counts}{waiting})"
     named = ", ".join(map(str, proof.differing_rows[:10])) or "none by name"
-    return f"{table}: NOT proved ({counts}{waiting}); rows that differ: {named}"
+    return f"{proof.table}: NOT proved ({counts}{waiting}); rows that differ: {named}"
 
 
 def show_tables(found: Iterable[TableStatus]) -> None:
@@ -110,23 +107,18 @@ def show_tables(found: Iterable[TableStatus]) -> None:
     names = ["table", "rows", "unfolded", "waiting", "set aside", "state", "columns"]
     shown = []
     for status in found:
-        columns = "no schema" if status.columns is None else ", ".join(status.columns)
         rows = "–" if status.rows is None else f"{status.rows:,}"
         counts = (f"{count:,}" if count else "" for count in (status.unfolded, status.waiting, status.set_aside))
-        shown.append((status.table, rows, *counts, _age(status.state_age_seconds), columns))
+        shown.append((status.table, rows, *counts, status.state_text, status.columns_text))
     stdout_console().print(plain_table(names, shown, right=names[1:5]))
 
 
 def show_log(entries: Iterable[LogEntry]) -> None:
-    from driftline.lake import timestamp_text
-
     rows = []
     for entry in entries:
-        reach = [timestamp_text(hlc) for hlc in (entry.min_hlc, entry.max_hlc) if hlc is not None]
         deltas = "" if entry.deltas is None else f"{entry.deltas:,}"
         files = f"+{entry.files_added} −{entry.files_removed}"
-        commit = f"{entry.part}@{entry.version}"
-        rows.append((commit, entry.operation, deltas, entry.gateway or "", files, " to ".join(reach)))
+        rows.append((entry.commit, entry.operation, deltas, entry.gateway or "", files, entry.time_range))
     names = ["commit", "operation", "deltas", "gateway", "files", "timestamps"]
     stdout_console().print(plain_table(names, rows, right=["deltas"]))
 
@@ -135,25 +127,11 @@ def show_row_history(entries: Iterable[HistoryEntry]) -> None:
     """The deltas of a row; what a delta won and still holds is bold."""
     from rich.text import Text
 
-    from driftline.lake import timestamp_text
-
     rows = []
     for entry in entries:
-        values = Text()
-        for number, each in enumerate(entry.delta.columns):
-            shown = f"{each.column}={json.dumps(each.value, ensure_ascii=False)}"
-            values.append(", " if number else "")
-            values.append(shown, style="bold" if each.column in entry.won else "dim")
-        rows.append((timestamp_text(entry.delta.hlc), entry.delta.client_id, entry.delta.op, values))
+        parts = [Text(f"{name}={json_text(value)}", "bold" if won else "dim") for name, value, won, _ in entry.values]
+        rows.append((entry.timestamp, entry.delta.client_id, entry.delta.op, Text(", ").join(parts)))
     stdout_console().print(plain_table(["timestamp", "client", "operation", "columns"], rows))
-
-
-def _age(seconds: int | None) -> str:
-    if seconds is None:
-        return "never compacted"
-    if seconds == 0:
-        return "up to date"
-    return f"{seconds} s behind" if seconds < 120 else f"{seconds // 60} min behind"
 
 
 # Payload batches, suggested rules and findings of lint.
@@ -337,37 +315,30 @@ def _line(run: StageRun) -> str:
     return f"[{colour}]{run.result}[/] {run.stage}: {words}"
 
 
-def show_run(record: RunRecord) -> None:
-    print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
-    show_table(record.to_dict()["stages"], folded=True)
+def show_run(report: RunReport) -> None:
+    print(f"{report.pipeline}: {report.result} in {report.seconds:.1f} s ({report.engine}){report.summary}")
+    show_stages(report, report.active_stages)
 
 
-def _tally(record: RunRecord) -> str:
-    kept = sum(stage.result == "kept" for stage in record.stages)
-    if kept == len(record.stages):
-        return ", nothing to do"
-    return f", {kept} of {len(record.stages)} stages were done before" if kept else ""
+def show_status(report: RunReport) -> None:
+    print(f"{report.pipeline}: {report.result} in {report.seconds:.1f} s, started {report.started_at}")
+    show_stages(report, report.active_stages if sys.stdout.isatty() else report.stages)
 
 
-def show_table(stages: list[dict[str, Any]], *, folded: bool = False) -> None:
-    """Stages with their results, seconds and counts; many kept ones are one line on a terminal, or where folded."""
+def show_stages(report: RunReport, stages: Sequence[ReportStage]) -> None:
+    """Stages with their results, seconds and counts, and the number of those that are left out."""
     from rich.text import Text
 
-    from driftline.pipeline import counts_text
-
-    # What happened, where a screen would be full of what did not.
-    folds = (folded or sys.stdout.isatty()) and len(stages) > _SCREEN_ROWS
-    shown = [row for row in stages if not folds or row["result"] not in ("kept", "skipped")]
-    rows = []
-    for row in shown:
-        words = counts_text(row["counts"] or {}) or (row["problem"] or "")
-        rows.append((row["stage"], Text(row["result"], _COLOURS[row["result"]]), f"{row['seconds']:.1f}", words))
+    rows = [
+        (each.name, Text(each.result, _COLOURS[each.result]), f"{each.seconds:.1f}", each.words or each.problem or "")
+        for each in stages
+    ]
     console = wide_console()
     if rows:
         names = ("stage", "result", "seconds", "counts")
         console.print(plain_table(names, rows, right=["seconds"], whole=["stage", "result"]))
-    if len(shown) < len(stages):
-        console.print(f"and {len(stages) - len(shown)} stages that were done before", style="dim")
+    if len(stages) < len(report.stages):
+        console.print(f"and {len(report.stages) - len(stages)} stages that were done before", style="dim")
 
 
 def show_plan(planned: list[PlannedStage]) -> None:
@@ -396,62 +367,34 @@ def show_plan(planned: list[PlannedStage]) -> None:
     console.print(lines[-1], style="bold")
 
 
-def show_runs(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
+def show_runs(runs: Iterable[PastRun]) -> None:
     """The runs, newest first, a line for each; coloured on a terminal."""
     from rich.text import Text
 
     console = wide_console()
-    for name, record in runs:
-        if record is None:
-            console.print(Text(f"{name}  damaged", "red"))
+    for run in runs:
+        if run.result == "damaged":
+            console.print(Text(f"{run.run_id}  {run.result}", "red"))
             continue
-        results = Counter(stage["result"] for stage in record["stages"])
-        words = ", ".join(f"{count} {result}" for result, count in results.items())
-        line = Text(f"{record['started_at']}  ")
-        line.append(f"{record['result']:<9}", _COLOURS.get(record["result"], ""))
-        console.print(line.append(f" {record['seconds']:8.1f} s  {words}"), soft_wrap=True)
+        words = ", ".join(f"{count} {result}" for result, count in run.stages.items())
+        line = Text(f"{run.started_at}  ")
+        line.append(f"{run.result:<9}", _COLOURS.get(run.result, ""))
+        console.print(line.append(f" {run.seconds:8.1f} s  {words}"), soft_wrap=True)
 
 
-def print_notes(record: RunRecord) -> None:
-    """Warnings of limits, and notes of stages: columns added or removed, tables that started anew."""
-    for words in record.warnings:
-        stderr_console().print(f"warning: {words}", markup=False, highlight=False)
-    for stage in record.stages:
-        for note in stage.notes:
-            stderr_console().print(f"note: {stage.stage}: {note}", markup=False, highlight=False)
-
-
-def explain(declared: Pipeline, record: RunRecord) -> None:
-    """What went wrong and how to go on, on stderr; on a terminal also where the results are."""
+def explain(declared: Pipeline, report: RunReport) -> None:
+    """Warnings, notes, what went wrong and how to go on, on stderr; on a terminal also where the results are."""
     console = stderr_console()
-
-    def line(words: str, style: str | None = None) -> None:
+    for limit in report.exceeded("warn"):
+        console.print(f"warning: {limit.stage}: {limit.words}", markup=False, highlight=False)
+    for stage in report.stages:
+        for note in stage.notes:
+            console.print(f"note: {stage.name}: {note}", markup=False, highlight=False)
+    lines = [(f"error: {stage.name}: {stage.problem}", "red") for stage in report.failed_stages]
+    lines += [(f"threshold exceeded: {limit.stage}: {limit.words}", "yellow") for limit in report.exceeded("fail")]
+    lines += [(words, "none") for words in report.advice]
+    if report.result == "done" and sys.stderr.isatty():
+        again = f"this table again: driftline pipeline status {report.file}"
+        lines.append((f"results are in {', '.join(report.locations(declared))} beside {report.file}; {again}", "dim"))
+    for words, style in lines:
         console.print(words, style=style, markup=False, soft_wrap=True)
-
-    for stage in record.stages:
-        if stage.result == "failed":
-            line(f"error: {stage.stage}: {stage.problem}", "red")
-    for text in record.exceeded:
-        line(f"threshold exceeded: {text}", "yellow")
-    again = f"driftline pipeline run {declared.file.name}"
-    if record.result == "failed":
-        line(f"the other results are in place; mend the cause and run again: {again} (only what is missing is done)")
-    if record.result == "cancelled":
-        done = sum(stage.result in ("done", "kept") for stage in record.stages)
-        line(f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: {again}")
-    if any(stage.result == "gated" for stage in record.stages):
-        line("held back: look at the events, then correct the data or run again with --ignore-thresholds")
-    if record.result == "done" and sys.stderr.isatty():
-        line(_results(declared, record), "dim")
-
-
-def _results(declared: Pipeline, record: RunRecord) -> str:
-    """Where to look after a run that went well."""
-    made = [stage.record.outputs for stage in record.stages if stage.record is not None]
-    places = {output.path.partition("/")[0] for outputs in made for output in outputs}
-    visible = sorted(places - {declared.state.partition("/")[0]})
-    lake = [f"{declared.lake.path} (the lake)"] if declared.lake is not None else []
-    return (
-        f"results are in {', '.join([*visible, *lake])} beside {declared.file.name}; "
-        f"this table again: driftline pipeline status {declared.file.name}"
-    )

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from driftline.pipeline._run.notify import notify as notify
     from driftline.pipeline._run.records import RecordStore as RecordStore, RunRecord as RunRecord, StageRun as StageRun
     from driftline.pipeline._run.report import (
+        PastRun as PastRun,
+        ReportStage as ReportStage,
+        RunReport as RunReport,
         counts_text as counts_text,
+        report_of as report_of,
         report_page as report_page,
+        run_history as run_history,
         run_report as run_report,
     )
     from driftline.pipeline._run.run import (

@@ -91,7 +91,7 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
                 apsw.Changeset.invert_stream(stream.read, lambda block: _pass_on(out, block))
         except apsw.Error as error:
             with open_changes() as stream:
-                if summary(stream).marker == PATCHSET_MARKER:
+                if summary(stream).is_patchset:
                     raise patchset_not_invertible() from error
             raise refused("invert_failed", f"the changeset cannot be inverted: {error}") from error
 
@@ -228,6 +228,23 @@ class Summary:
 
     def __len__(self) -> int:
         return sum(section.kinds.total() for section in self.sections)
+
+    @property
+    def is_patchset(self) -> bool:
+        return self.marker == PATCHSET_MARKER
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Records by kind, and those of them that are indirect."""
+        return sum((Counter(section.statistics()) for section in self.sections), Counter[str]())
+
+    @property
+    def tables(self) -> Counter[str]:
+        """Records by table, in file order."""
+        found = Counter[str]()
+        for section in self.sections:
+            found[section.table.name] += section.kinds.total()
+        return found
 
     def run_lengths(self) -> Iterator[int]:
         """How many records follow each other under one table's name."""

@@ -158,10 +158,8 @@ def apply(
     applied = apply_changes(_source(file), database, tables=tables or None, **options)
     for conflict, action in applied.conflicts:
         click.echo(f"{action}: {conflict.describe()}", err=True)
-    for name in applied.skipped_tables:
-        click.echo(f"warning: the database has no table {name}, its changes were left out", err=True)
-    for name in applied.stale:
-        click.echo(f"warning: no trigger keeps the full-text index {name}: --as-recorded builds it again", err=True)
+    for warning in applied.warnings:
+        click.echo(f"warning: {warning}", err=True)
     for operation in applied.altered[:_SHOWN_ROWS]:
         click.echo(f"altered by a trigger or cascade: {operation!r}", err=True)
     if len(applied.altered) > _SHOWN_ROWS:

@@ -216,7 +216,7 @@ def flush(
         names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
         results = [result for name in names for result in flush_envelopes(lake, name)]
     for result in results:
-        views.print_result(_as_record(result), views.flush_text(result))
+        views.print_result(result.to_dict(), views.flush_text(result))
     if not results and views.on_terminal():
         click.echo("nothing to flush")
     return SAME
@@ -235,15 +235,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
     for name, way in folds.of_each(names):
         result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, **way)
-        record = {
-            "table": name,
-            "new": result.is_new,
-            "snapshot": result.base_version,
-            "deltas": result.deltas_folded,
-            "filesWritten": result.files_written,
-            "filesReplaced": result.files_replaced,
-        }
-        views.print_result(record, views.compaction_text(result))
+        views.print_result(result.to_dict(), views.compaction_text(result))
     return SAME
 
 
@@ -296,19 +288,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
 
     with folds.of(folds.lake.table_name(table)) as way:
         proof = verify_table(folds.lake, table, oracle=oracle, **way)
-    record = {
-        "table": table,
-        "proved": proof.is_proved,
-        "snapshot": proof.snapshot,
-        "deltas": proof.deltas,
-        "rowsInBase": proof.rows_in_base,
-        "rowsReplayed": proof.rows_replayed,
-        "hashOfBase": proof.hash_of_base,
-        "hashOfReplay": proof.hash_of_replay,
-        "differingRows": list(proof.differing_rows),
-        "waiting": proof.waiting,
-    }
-    views.print_result(record, views.verification_text(table, proof))
+    views.print_result(proof.to_dict(), views.verification_text(proof))
     return SAME if proof.is_proved else DIFFERENT
 
 
@@ -329,16 +309,14 @@ def _list(found: Iterable[Any], format_name: str, show: Function, line: Callable
         show(found)
         return SAME
     for each in found:
-        click.echo(json.dumps(each.to_dict(), ensure_ascii=False) if format_name == "json" else line(each))
+        click.echo(views.json_text(each.to_dict()) if format_name == "json" else line(each))
     return SAME
 
 
 def _status_line(status: TableStatus) -> str:
-    words = [status.table]
-    words.append("never compacted" if status.rows is None else f"{status.rows} rows")
-    words.append("no schema" if status.columns is None else f"columns {', '.join(status.columns)}")
-    counts = (("unfolded", status.unfolded), ("waiting for a schema", status.waiting), ("set aside", status.set_aside))
-    words += [f"{count} {what}" for what, count in counts if count]
+    words = [status.table, status.state_text if status.rows is None else f"{status.rows} rows"]
+    words.append(status.columns_text if status.columns is None else f"columns {status.columns_text}")
+    words += [f"{count} {what}" for what, count in status.backlog.items()]
     if status.state_age_seconds:
         words.append(f"state {status.state_age_seconds} s behind")
     return "  ".join(words)
@@ -356,15 +334,12 @@ def log(table: str, format_name: str, location: str) -> int:
 
 
 def _commit_line(entry: LogEntry) -> str:
-    from driftline.lake import timestamp_text
-
-    words = [f"{entry.part}@{entry.version}", entry.operation]
+    words = [entry.commit, entry.operation]
     if entry.deltas is not None:
         words.append(f"{entry.deltas} deltas")
     if entry.gateway is not None:
         words.append(f"from {entry.gateway}")
-    if entry.min_hlc is not None and entry.max_hlc is not None:
-        words.append(f"{timestamp_text(entry.min_hlc)} to {timestamp_text(entry.max_hlc)}")
+    words += filter(None, [entry.time_range])
     if entry.part != "deltas":
         words.append(f"+{entry.files_added} -{entry.files_removed} files")
     return "  ".join(words)
@@ -383,14 +358,8 @@ def history(table: str, row_id: str, format_name: str, location: str) -> int:
 
 
 def _delta_line(entry: HistoryEntry) -> str:
-    from driftline.lake import timestamp_text
-
-    delta = entry.delta
-    values = ", ".join(
-        f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
-        for each in delta.columns
-    )
-    return f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip()
+    values = (f"{name}={views.json_text(value)}{'*' if won else ''}" for name, value, won, _ in entry.values)
+    return f"{entry.timestamp}  {entry.delta.client_id}  {entry.delta.op}  {', '.join(values)}".rstrip()
 
 
 def _report_pending(folds: Folds, table: str) -> None:
@@ -425,11 +394,6 @@ def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Fo
     for path in vacuum_table(folds.lake, table, hours=hours, dry_run=dry_run):
         click.echo(path)
     return SAME
-
-
-def _as_record(result: FlushResult) -> dict[str, Any]:
-    counts = {"deltas": result.deltas, "known": result.known, "waiting": result.waiting, "setAside": result.set_aside}
-    return {"table": result.table, **counts, "format": result.format, "files": list(result.files)}
 
 
 # Flushing files: JSON lines of deltas by ranges (on Spark too), pending files as one.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import Command, Function, LazyGroup, format_option, several, spark_conf
-from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import plain_table, progress_bar, wide_console
 from driftline.core import open_output, write_atomically
 
@@ -64,13 +63,14 @@ def pipeline() -> None:
 def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
     from driftline.cli._views import show_runs
-    from driftline.pipeline import RecordStore, load, state_directory
+    from driftline.pipeline import RecordStore, load, run_history, state_directory
 
-    runs = list(RecordStore(state_directory(load(file))).runs())
+    declared = load(file)
     if format_name == "json":
+        runs = RecordStore(state_directory(declared)).runs()
         print(_indented([record for _, record in runs if record is not None]))
     else:
-        show_runs(runs)
+        show_runs(run_history(declared))
     return 0
 
 
@@ -153,20 +153,21 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(file: str, master: str | None, format_name: str, progress: bool | None, **options: Any) -> int:
     """Run the pipeline in FILE."""
-    from driftline.cli._views import explain, print_notes, show_run, stage_board
-    from driftline.pipeline import load, notify, run_pipeline
+    from driftline.cli._views import explain, show_run, stage_board
+    from driftline.pipeline import load, notify, report_of, run_pipeline
 
     declared = load(file)
     engine = options.pop("engine") or ("spark" if master else None)
     with _telling_a_false_start(declared), stage_board(progress) as (tracker, *listeners):
         options |= dict(zip(("on_start", "on_stage"), listeners, strict=True))
         record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, **options)
+    plain = record.to_dict()
+    shown = report_of(declared, plain)
     if format_name == "json":
-        print(_indented(record.to_dict()))
+        print(_indented(plain))
     else:
-        show_run(record)
-    print_notes(record)
-    explain(declared, record)
+        show_run(shown)
+    explain(declared, shown)
     for problem in notify(declared, record):
         click.echo(f"warning: {problem}", err=True)
     return record.exit_code
@@ -177,20 +178,20 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
 @_text_or_json
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
-    from driftline.cli._views import show_table
-    from driftline.pipeline import RecordStore, load, state_directory
+    from driftline.cli._views import show_status
+    from driftline.pipeline import RecordStore, load, report_of, state_directory
 
     declared = load(file)
     last = RecordStore(state_directory(declared)).last_run()
     if last is None:
         click.echo(f"{declared.name} has not run yet", err=True)
         return 0
+    shown = report_of(declared, last)
     if format_name == "json":
         print(_indented(last))
     else:
-        print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
-        show_table(last["stages"])
-    return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
+        show_status(shown)
+    return shown.exit_code
 
 
 @contextmanager

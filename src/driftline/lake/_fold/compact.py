@@ -56,6 +56,12 @@ class CompactionResult:
     files_replaced: int = 0
     full: bool = False
 
+    def to_dict(self) -> JsonObject:
+        """The result as plain data."""
+        folded = {"new": self.is_new, "snapshot": self.base_version, "deltas": self.deltas_folded}
+        files = {"filesWritten": self.files_written, "filesReplaced": self.files_replaced}
+        return {"table": self.table, **folded, **files}
+
 
 @dataclass(frozen=True)
 class WriteSnapshot(RangeJob):
@@ -360,6 +366,24 @@ class TableStatus(msgspec.Struct, frozen=True, rename="camel"):
     waiting: int
     set_aside: int
     state_age_seconds: int | None  # age of the oldest delta that the state lacks; 0 where it is up to date
+
+    @property
+    def backlog(self) -> dict[str, int]:
+        """The deltas that the state lacks, by the reason."""
+        found = {"unfolded": self.unfolded, "waiting for a schema": self.waiting, "set aside": self.set_aside}
+        return {reason: count for reason, count in found.items() if count}
+
+    @property
+    def columns_text(self) -> str:
+        return "no schema" if self.columns is None else ", ".join(self.columns)
+
+    @property
+    def state_text(self) -> str:
+        """The age of the state."""
+        seconds = self.state_age_seconds
+        if not seconds:
+            return "never compacted" if seconds is None else "up to date"
+        return f"{seconds} s behind" if seconds < 120 else f"{seconds // 60} min behind"
 
     def to_dict(self) -> JsonObject:
         """The status as plain data."""

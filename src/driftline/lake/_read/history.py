@@ -25,7 +25,7 @@ from driftline.lake._fold.plan import FoldPlan, KeyRange, bounds_of, plan_fold
 from driftline.lake._read.state import all_deltas, part_folder
 from driftline.lake._store import rows as stored
 from driftline.lake._store.flush import count_waiting, identity_of
-from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs
+from driftline.lake._store.lake import Lake, Part, attempt_token, path_hlcs, timestamp_text
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.schemas import Snapshot, newest_snapshot, required
 from driftline.lake._store.tables import CommitEntry, commits_of
@@ -37,6 +37,7 @@ _PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _HASH_BYTES = 16
 _MODULUS = 1 << (8 * _HASH_BYTES)
 _LISTED = 20
+_LAST = "the last to set it"
 
 
 class LogEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +55,17 @@ class LogEntry(msgspec.Struct, frozen=True, rename="camel"):
     max_hlc: int | None
     pins: dict[str, int]
 
+    @property
+    def commit(self) -> str:
+        """The table and the version that the commit made."""
+        return f"{self.part}@{self.version}"
+
+    @property
+    def time_range(self) -> str:
+        """The timestamps of its deltas."""
+        known = (hlc for hlc in (self.min_hlc, self.max_hlc) if hlc is not None)
+        return " to ".join(map(timestamp_text, known))
+
     def to_dict(self) -> JsonObject:
         """The entry as plain data, hlcs as strings."""
         record: JsonObject = msgspec.to_builtins(self)
@@ -63,11 +75,25 @@ class LogEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A delta of a row: the columns that it won, and whether it still has an effect."""
+    """A delta of a row: the columns that it won, and whether it still has an effect.
+
+    `reasons` say for each of its columns why the value counts, or which later delta replaced it.
+    """
 
     delta: RowDelta
     won: tuple[str, ...]
     is_visible: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def timestamp(self) -> str:
+        return timestamp_text(self.delta.hlc)
+
+    @property
+    def values(self) -> list[tuple[str, Any, bool, str]]:
+        """Its columns: name, value, whether the value counts, and the reason."""
+        pairs = zip(self.delta.columns, self.reasons, strict=True)
+        return [(each.column, each.value, each.column in self.won, reason) for each, reason in pairs]
 
     def to_dict(self) -> JsonObject:
         """The entry as plain data."""
@@ -92,12 +118,33 @@ def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
     winners = {entry.column: delta for delta in deltas for entry in delta.columns}
     last_life = next((delta for delta in reversed(deltas) if delta.op != "DELETE"), None)
     history = []
-    for delta in deltas:
+    later: dict[str, RowDelta] = {}  # the next delta that sets a column
+    next_delete: RowDelta | None = None
+    for delta in reversed(deltas):
         covered = last_death is not None and replay_order(delta) < last_death
         won = tuple(entry.column for entry in delta.columns if winners[entry.column] is delta and not covered)
         is_death = last_death is not None and replay_order(delta) == last_death
-        history.append(HistoryEntry(delta, won, is_death or bool(won) or (delta is last_life and not covered)))
-    return history
+        is_visible = is_death or bool(won) or (delta is last_life and not covered)
+        names = [entry.column for entry in delta.columns]
+        reasons = (_LAST if name in won else _reason(delta, later.get(name, next_delete)) for name in names)
+        history.append(HistoryEntry(delta, won, is_visible, tuple(reasons)))
+        if delta.op == "DELETE":
+            later, next_delete = {}, delta
+        later |= dict.fromkeys(names, delta)
+    return history[::-1]
+
+
+def _reason(delta: RowDelta, later: RowDelta | None) -> str:
+    """Why the value of a delta does not count: the next one in the order of replay (deltas and the lake §2)."""
+    if later is None:
+        return "the row was deleted"
+    if later.op == "DELETE":
+        return f"the row was deleted later, by {later.client_id}"
+    if later.hlc > delta.hlc:
+        return f"{later.client_id} set it later"
+    if later.client_id != delta.client_id:
+        return f"same clock, and {later.client_id} comes after {delta.client_id}"
+    return "same clock and client, and the other delta's id is greater"
 
 
 def _log_entry(part: Part, commit: CommitEntry) -> LogEntry:
@@ -142,6 +189,21 @@ class Verification:
         """Whether base is the replay of its deltas."""
         same = self.rows_in_base == self.rows_replayed and self.hash_of_base == self.hash_of_replay
         return same and not self.differing_rows
+
+    def to_dict(self) -> JsonObject:
+        """The proof as plain data."""
+        return {
+            "table": self.table,
+            "proved": self.is_proved,
+            "snapshot": self.snapshot,
+            "deltas": self.deltas,
+            "rowsInBase": self.rows_in_base,
+            "rowsReplayed": self.rows_replayed,
+            "hashOfBase": self.hash_of_base,
+            "hashOfReplay": self.hash_of_replay,
+            "differingRows": list(self.differing_rows),
+            "waiting": self.waiting,
+        }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.core import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store import envelopes
@@ -62,6 +63,11 @@ class FlushResult:
     def was_done_before(self) -> bool:
         """Whether this sequence was already in the lake."""
         return not self.files
+
+    def to_dict(self) -> JsonObject:
+        """The result as plain data."""
+        counts = {"deltas": self.deltas, "known": self.known, "waiting": self.waiting, "setAside": self.set_aside}
+        return {"table": self.table, **counts, "format": self.format, "files": list(self.files)}
 
 
 @dataclass(frozen=True, slots=True)

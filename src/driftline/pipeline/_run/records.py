@@ -18,6 +18,7 @@ from driftline.pipeline._stages.stage import Result, StageRecord
 from driftline.version import __version__
 
 RUNS_KEPT = 100
+EXIT_CODES = {"done": 0, "exceeded": 1, "failed": 2, "locked": 2, "cancelled": 130}  # by the result of a run
 _SHOWN = ("role", "path", "size", "checksum")  # of outputs, in records of runs
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
@@ -69,7 +70,7 @@ class RunRecord:
     @property
     def exit_code(self) -> int:
         """0 done, 1 a threshold was exceeded, 2 a stage failed or it could not begin, 130 cancelled."""
-        return {"done": 0, "exceeded": 1, "failed": 2, "locked": 2, "cancelled": 130}[self.result]
+        return EXIT_CODES[self.result]
 
     def to_dict(self) -> JsonObject:
         """The record as plain data."""

@@ -1,11 +1,12 @@
-"""A run as a record for pages (stages with their positions in a graph, limits, trends), and its page (pipeline §7).
+"""A run as the one record that is rendered (stages with their positions in a graph, limits, trends; pipeline §7).
 
-The page of `pipeline report` and the console show the same record.
+`pipeline run` and `status` on a terminal, the page of `pipeline report` and the console render the same record.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,13 +16,18 @@ from urllib.parse import quote
 from driftline.core import JsonObject
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, state_directory
-from driftline.pipeline._run.records import JudgedLimit, RecordStore
+from driftline.pipeline._run.records import EXIT_CODES, JudgedLimit, RecordStore
 from driftline.sinks import page_bytes
 
 TREND_RUNS = 30
 NEWEST_LABELS = 6  # of a table, in the graph
+SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
+DAMAGED = "damaged"  # the result of a run whose record cannot be read
 
 _CHANGES = ("added", "removed", "changed")
+_QUIET = ("kept", "skipped")
+_CARDS = ("done", "kept", "gated", "failed", "blocked", "skipped", "cancelled")
+_ALWAYS = ("done", "kept")
 _EVENT_ROLES = ("formatted", "events")
 
 Run = Mapping[str, Any]
@@ -55,18 +61,19 @@ class ReportStage:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One of the last runs: how it ended, how long it took, and what each table's comparisons that it did counted."""
+    """One of the last runs: its result, its stages by result, and the counts of the comparisons it did, by table."""
 
     run_id: str
     started_at: str
     result: str
     seconds: float
     changes: Mapping[str, Mapping[str, int]]
+    stages: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """A run as pages show it; `runs` are the last ones up to this, oldest first."""
+    """A run as terminal and pages show it; `runs` are the last ones up to this, oldest first."""
 
     pipeline: str
     file: str
@@ -93,28 +100,92 @@ class RunReport:
     @property
     def charts(self) -> list[JsonObject]:
         """The last runs as bars: how long they took, then what changed in each table."""
-        moments = [run.started_at[:16].replace("T", " ") for run in self.runs]
+        starts = [run.started_at[:16].replace("T", " ") for run in self.runs]
         times = [{run.result: run.seconds} for run in self.runs]
         found = [("seconds", times, f"{self.seconds:.1f} s")]
         for flow in dict.fromkeys(name for run in self.runs for name in run.changes):
             stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in self.runs]
             found.append((flow, stacks, f"{sum(stacks[-1].values()):,.0f} changes"))
         return [
-            {"title": title, "latest": last, "bars": [*zip(moments, bars, strict=True)]} for title, bars, last in found
+            {"title": title, "latest": last, "bars": [*zip(starts, bars, strict=True)]} for title, bars, last in found
         ]
 
     @property
-    def moment(self) -> str:
-        """When it began, as people read it."""
+    def started(self) -> str:
+        """The time of its start, as people read it."""
         return self.started_at.replace("T", " ").partition(".")[0] + " UTC"
 
-    def total(self, result: str) -> int:
-        """How many stages ended so."""
-        return sum(stage.result == result for stage in self.stages)
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `pipeline run`."""
+        return EXIT_CODES.get(self.result, EXIT_CODES["failed"])
+
+    @property
+    def totals(self) -> Counter[str]:
+        """The number of stages by result."""
+        return Counter(stage.result for stage in self.stages)
+
+    @property
+    def cards(self) -> list[tuple[str, int]]:
+        """The results that a page counts, with their numbers of stages."""
+        totals = self.totals
+        return [(result, totals[result]) for result in _CARDS if totals[result] or result in _ALWAYS]
+
+    @property
+    def summary(self) -> str:
+        """How many stages were done before, as an addition to the result."""
+        kept = self.totals["kept"]
+        if kept == len(self.stages):
+            return ", nothing to do"
+        return f", {kept} of {len(self.stages)} stages were done before" if kept else ""
+
+    @property
+    def active_stages(self) -> list[ReportStage]:
+        """The stages, without those in which nothing happened where a screen would be full of them."""
+        is_long = len(self.stages) > SCREEN_ROWS
+        return [stage for stage in self.stages if not is_long or stage.result not in _QUIET]
+
+    @property
+    def failed_stages(self) -> list[ReportStage]:
+        return [stage for stage in self.stages if stage.result == "failed"]
+
+    @property
+    def sorted_limits(self) -> list[JudgedLimit]:
+        """The limits, exceeded ones first."""
+        return sorted(self.limits, key=lambda limit: not limit.exceeded)
+
+    def exceeded(self, *levels: str) -> list[JudgedLimit]:
+        """The limits of some levels that were exceeded."""
+        return [limit for limit in self.limits if limit.exceeded and limit.level in levels]
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do next, where not everything is done."""
+        found = []
+        again = f"driftline pipeline run {self.file}"
+        if self.result == "failed":
+            found.append(
+                f"the other results are in place; mend the cause and run again: {again} (only what is missing is done)"
+            )
+        if self.result == "cancelled":
+            done = self.totals["done"] + self.totals["kept"]
+            found.append(f"stopped: {done} of {len(self.stages)} stages are done and stay done; go on with: {again}")
+        if self.totals["gated"]:
+            found.append("held back: look at the events, then correct the data or run again with --ignore-thresholds")
+        return found
+
+    def locations(self, pipeline: Pipeline) -> list[str]:
+        """The folders that contain the outputs, without the state directory, and the lake."""
+        folders = {output.partition("/")[0] for stage in self.stages for output in stage.outputs}
+        lake = [f"{pipeline.lake.path} (the lake)"] if pipeline.lake is not None else []
+        return [*sorted(folders - {pipeline.state.partition("/")[0]}), *lake]
 
     def to_dict(self) -> JsonObject:
         """The report as plain data."""
-        return asdict(self)
+        plain = asdict(self)
+        for run in plain["runs"]:
+            del run["stages"]
+        return plain
 
 
 def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
@@ -126,14 +197,25 @@ def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
     """
     store = RecordStore(state_directory(pipeline))
     run = _find(store, pipeline, run_id)
-    earlier = [record for _, record in store.runs() if record is not None and record["run_id"] <= run["run_id"]]
+    return report_of(pipeline, run, [past for past in run_history(pipeline) if past.run_id <= run["run_id"]])
+
+
+def run_history(pipeline: Pipeline) -> list[PastRun]:
+    """Every run whose record is stored, newest first; one whose record cannot be read has the result `damaged`."""
+    runs = RecordStore(state_directory(pipeline)).runs()
+    return [PastRun(name, name, DAMAGED, 0.0, {}, {}) if run is None else _past(run) for name, run in runs]
+
+
+def report_of(pipeline: Pipeline, run: Run, past: Sequence[PastRun] = ()) -> RunReport:
+    """The report of a run from its record as plain data; `past` are the runs up to it, newest first."""
     own = ("pipeline", "run_id", "started_at", "seconds", "engine", "result", "versions")
+    readable = [run for run in past if run.result != DAMAGED]
     return RunReport(
         **{name: run[name] for name in own},
         file=pipeline.file.name,
         stages=_stages(run["stages"]),
         limits=tuple(JudgedLimit(**limit) for limit in run.get("limits", ())),
-        runs=tuple(_past(record) for record in reversed(earlier[:TREND_RUNS])),
+        runs=tuple(reversed(readable[:TREND_RUNS])),
     )
 
 
@@ -180,8 +262,7 @@ def _unfolded(stages: Sequence[Run]) -> list[Run]:
         flow, label, *_ = stage["stage"].split("/")
         labels.setdefault(flow, {})[label] = None
     recent = {(flow, label) for flow, own in labels.items() for label in list(own)[-NEWEST_LABELS:]}
-    quiet = ("kept", "skipped")
-    return [each for each in stages if each["result"] not in quiet or tuple(each["stage"].split("/")[:2]) in recent]
+    return [each for each in stages if each["result"] not in _QUIET or tuple(each["stage"].split("/")[:2]) in recent]
 
 
 def _stage(stage: Run, column: int, row: int) -> ReportStage:
@@ -244,7 +325,8 @@ def _past(run: Run) -> PastRun:
             sums = found.setdefault(stage["stage"].partition("/")[0], dict.fromkeys(_CHANGES, 0))
             for name in _CHANGES:
                 sums[name] += stage["counts"][name]
-    return PastRun(run["run_id"], run["started_at"], run["result"], run["seconds"], found)
+    results = Counter(stage["result"] for stage in run["stages"])
+    return PastRun(run["run_id"], run["started_at"], run["result"], run["seconds"], found, results)
 
 
 # One self-contained page: the graph as SVG, limits, trends, stages with links.

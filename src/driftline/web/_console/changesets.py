@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from driftline.errors import DriftlineError, InputError
 from driftline.web._console.answers import PAGE_ROWS, Pages, View, page, view_page
 
 if TYPE_CHECKING:
-    from driftline.changesets import Applied, Conflict, Operation
+    from driftline.changesets import Applied, Operation
     from driftline.web._console.app import Console
 
 _ENDINGS = (".bin", ".changeset", ".patchset")
@@ -41,7 +40,7 @@ def _list(console: Console, request: Request) -> Response:
 
 @pages("/changesets/view")
 def _view(console: Console, request: Request) -> Response:
-    from driftline.changesets import PATCHSET_MARKER, summary, tables_from_database
+    from driftline.changesets import summary, tables_from_database
 
     query = {name: request.query_params.get(name, "") for name in ("path", "database", "show", "table")}
     query["show"] = query["show"] if query["show"] in _VIEWS else "rows"
@@ -50,25 +49,21 @@ def _view(console: Console, request: Request) -> Response:
     declared = tables_from_database(str(console.folder.path_of(database))) if database else []
     with path.open("rb") as stream:
         found = summary(stream, declared)
-    tables = _counted((section.table.name, section.statistics()) for section in found.sections)
     view = View(
         "/changesets/view",
         query,
         request.query_params.get("page", ""),
         policy=policy if policy in _POLICIES else "omit",
-        is_patchset=found.marker == PATCHSET_MARKER,
-        tables=tables,
-        counts=sum((counts for _, counts in tables), Counter()),
-        total=sum(counts.total() for name, counts in tables if query["table"] in ("", name)),
-        outcome=None,
+        found=found,
+        total=found.tables[query["table"]] if query["table"] else len(found),
+        applied=None,
     )
     # A patchset has no inverse.
-    view.tabs = [(show, name) for show, name in _VIEWS.items() if show != "inverse" or not view.is_patchset]
+    view.tabs = [(show, name) for show, name in _VIEWS.items() if show != "inverse" or not found.is_patchset]
     try:
         if view.show == "apply" and database:
-            view.outcome = _tried(path, console.folder.path_of(database), view.policy)
-            conflicts = view.outcome.conflicts[:_MOST_CONFLICTS]
-            view.conflicts = [(conflict.describe(), action, *_meeting_rows(conflict)) for conflict, action in conflicts]
+            view.applied = _tried(path, console.folder.path_of(database), view.policy)
+            view.conflicts = view.applied.conflicts[:_MOST_CONFLICTS]
         elif view.show != "apply":
             chosen = _operations(path, declared, view.table, view.first, inverse=view.show == "inverse")
             view.rows, view.statements = _rendered(chosen, view.show)
@@ -76,14 +71,6 @@ def _view(console: Console, request: Request) -> Response:
         view.problem = error.message
     databases = console.folder.names(_DATABASES)
     return view_page(request, "changeset", view=view, databases=databases, policies=_POLICIES)
-
-
-def _counted(sections: Iterable[tuple[str, dict[str, int]]]) -> list[tuple[str, Counter[str]]]:
-    tables: dict[str, Counter[str]] = {}
-    for name, counts in sections:
-        known = tables.setdefault(name, Counter())
-        known.update({kind: counts[kind] for kind in ("insert", "update", "delete")})
-    return list(tables.items())
 
 
 def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bool) -> list[Operation]:
@@ -140,21 +127,6 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
             target.close()
         # `abort` would stop at the first conflict; all of them are shown, so they are left out of the copy.
         return apply(path, copy, "omit" if policy == "abort" else policy)  # type: ignore[arg-type]
-
-
-def _meeting_rows(conflict: Conflict) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    from driftline.changesets import UNDEFINED, sql_literal
-
-    if conflict.operation is None:
-        return [], []
-    operation = conflict.operation
-    rows = (("expected", operation.old), ("in the database", conflict.current), ("wanted", operation.new))
-    shown = [
-        (words, ["" if value is UNDEFINED else sql_literal(value) for value in row])
-        for words, row in rows
-        if row is not None
-    ]
-    return list(operation.table.column_names), shown
 
 
 @pages("/changesets/inverse")

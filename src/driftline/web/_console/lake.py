@@ -6,7 +6,6 @@ import json
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode
 
@@ -18,20 +17,20 @@ from driftline.web._console.answers import PAGE_ROWS, Form, Pages, View, number,
 from driftline.web._console.folder import Folder
 
 if TYPE_CHECKING:
-    from driftline.lake import HistoryEntry, Lake, Verification
+    from driftline.lake import Lake, Verification
     from driftline.web._console.app import Console
     from driftline.web._console.results import Job
 
 _ROW_ID = "_row_id"
 _DEEPEST = 4
 _MOST_STATES = 6  # states of tables that are kept to turn pages in
-_MOST_MOMENTS = 200
+_MOST_STOPS = 200
 _VIEWS = {"rows": "Rows", "row": "History of a row", "log": "Log", "proof": "Verify"}
 pages = Pages("Lake")
 
 
 class State:
-    """The rows of a table at a moment, spooled to a file that turns pages by byte offsets."""
+    """The rows of a table at a point in time, spooled to a file that turns pages by byte offsets."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -78,7 +77,7 @@ class Lakes:
         return Lake(str(path))
 
     def state(self, lake: Lake, table: str, as_of: int | None) -> State:
-        """The rows of a table at a moment; kept until deltas come or many others were looked at."""
+        """The rows of a table at a point in time; cached until deltas are added or many others were opened."""
         from driftline.lake import lake_log, materialize
 
         key = (lake.root, table, as_of, len(lake_log(lake, table)))
@@ -113,18 +112,18 @@ def _view(console: Console, request: Request) -> Response:
     tables = [_table(lake, name) for name in lake.tables()]
     table = given.get("table", "") or (tables[0]["name"] if tables else "")
     table = lake.table_name(table) if table else ""
-    moments = _moments(lake, table) if table else []
+    stops = _stops(lake, table) if table else []
     at = number(given.get("at", ""))
-    at = at if at is not None and at < len(moments) - 1 else None  # the last stop is now
+    at = at if at is not None and at < len(stops) - 1 else None  # the last stop is now
     show = given.get("show", "") if given.get("show") in _VIEWS else "rows"
     query = {"path": given.get("path", ""), "table": table, "show": show, "row": given.get("row", "")}
     query["at"] = "" if at is None else str(at)
-    view = View("/lake/view", query, given.get("page", ""), tables=tables, moments=moments, tabs=_VIEWS.items())
+    view = View("/lake/view", query, given.get("page", ""), tables=tables, stops=stops, tabs=_VIEWS.items())
     view.rows, view.history, view.log, view.proof = [], [], [], None
-    view.moment = "now" if at is None else timestamp_text(moments[at])
+    view.time = "now" if at is None else timestamp_text(stops[at])
     if table:
         try:
-            _fill(console, lake, view, None if at is None else moments[at])
+            _fill(console, lake, view, None if at is None else stops[at])
         except DriftlineError as error:
             view.problem = error.message
     return view_page(request, "lake", view=view)
@@ -140,63 +139,29 @@ def _table(lake: Lake, name: str) -> dict[str, Any]:
         return {"name": name, "status": None, "error": error.message}
 
 
-def _moments(lake: Lake, table: str) -> list[int]:
-    """The timestamps at which deltas ended that came together, oldest first: the stops of the slider."""
+def _stops(lake: Lake, table: str) -> list[int]:
+    """The last timestamp of each group of deltas that were ingested together, oldest first: the stops of the slider."""
     from driftline.lake import lake_log
 
     ends = {entry.max_hlc for entry in lake_log(lake, table) if entry.part == "deltas"}
     stops = sorted(end for end in ends if end is not None)
-    step = -(-len(stops) // _MOST_MOMENTS) or 1
+    step = -(-len(stops) // _MOST_STOPS) or 1
     return stops[::-1][::step][::-1]
 
 
 def _fill(console: Console, lake: Lake, view: View, as_of: int | None) -> None:
-    from driftline.lake import lake_log
+    from driftline.lake import lake_log, row_history
 
     if view.show == "rows":
         state = console.lakes.state(lake, view.table, as_of)
         view.total, view.rows = len(state), state.rows(view.first)
         view.columns = list(dict.fromkeys(name for row in view.rows for name in row if name != _ROW_ID))
     elif view.show == "row":
-        view.history = _history(lake, view.table, view.row) if view.row else []
+        view.history = row_history(lake, view.table, view.row)[::-1] if view.row else []
     elif view.show == "log":
         view.log = list(reversed(lake_log(lake, view.table)))[:500]
     else:
         view.proof = console.lakes.proofs.get((view.path, view.table))
-
-
-def _history(lake: Lake, table: str, row_id: str) -> list[dict[str, Any]]:
-    """Every delta of a row, newest first, with for each column its value and why that counts or not."""
-    from driftline.lake import row_history, timestamp_text
-
-    entries = row_history(lake, table, row_id)
-    return [
-        {
-            "entry": entry,
-            "when": timestamp_text(entry.delta.hlc),
-            "columns": [
-                (each.column, each.value, each.column in entry.won, _reason(entry, each.column, entries[place + 1 :]))
-                for each in entry.delta.columns
-            ],
-        }
-        for place, entry in reversed(list(enumerate(entries)))
-    ]
-
-
-def _reason(entry: HistoryEntry, column: str, later: Sequence[HistoryEntry]) -> str:
-    """Why a value counts, or which delta came after it in the order of replay (deltas and the lake §2)."""
-    if column in entry.won:
-        return "the last to set it"
-    for other in later:
-        if other.delta.op == "DELETE":
-            return f"the row was deleted later, by {other.delta.client_id}"
-        if any(each.column == column for each in other.delta.columns):
-            if other.delta.hlc > entry.delta.hlc:
-                return f"{other.delta.client_id} set it later"
-            if other.delta.client_id != entry.delta.client_id:
-                return f"same clock, and {other.delta.client_id} comes after {entry.delta.client_id}"
-            return "same clock and client, and the other delta's id is greater"
-    return "the row was deleted"
 
 
 @pages("/lake/verify", "POST")

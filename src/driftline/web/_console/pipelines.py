@@ -6,7 +6,7 @@ was dropped onto a page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline, Selection
+    from driftline.pipeline import PastRun, Pipeline, Selection
     from driftline.web._console.app import Console
 
 _MOST_PIPELINES = 100
@@ -76,11 +76,11 @@ class Pipelines:
             return False
 
     def _known(self, name: str) -> dict[str, Any]:
-        from driftline.pipeline import RecordStore, state_directory
+        from driftline.pipeline import run_history
 
         try:
             declared = self.load(name)
-            runs = [record for _, record in RecordStore(state_directory(declared)).runs() if record is not None]
+            runs = [run for run in run_history(declared) if run.result != "damaged"]
             return {"name": name, "title": declared.name, "runs": runs, "error": ""}
         except DriftlineError as error:
             return {"name": name, "title": name, "runs": [], "error": error.message}
@@ -106,9 +106,9 @@ class Pipelines:
         return f"/pipelines/run?{urlencode({'path': name, 'run': record.run_id})}"
 
 
-def runs_by_day(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+def runs_by_day(runs: Iterable[PastRun]) -> list[tuple[str, list[PastRun]]]:
     """Runs under the day they began, newest day first; within a day in the order of the clock."""
-    days = groupby(runs, lambda run: str(run["started_at"])[:10])
+    days = groupby(runs, lambda run: run.started_at[:10])
     return [(day, list(reversed(list(of_day)))) for day, of_day in days]
 
 
@@ -123,7 +123,7 @@ def _run(console: Console, request: Request) -> Response:
 
     name, run_id = request.query_params.get("path", ""), request.query_params.get("run")
     declared = console.pipelines.load(name)
-    runs: list[dict[str, Any]] = next((each["runs"] for each in console.pipelines.known() if each["name"] == name), [])
+    runs: list[PastRun] = next((each["runs"] for each in console.pipelines.known() if each["name"] == name), [])
     shown: dict[str, Any] = {"name": name, "pipeline": declared, "days": runs_by_day(runs), "report": None}
     try:
         report = run_report(declared, run_id or None)
