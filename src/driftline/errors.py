@@ -16,11 +16,11 @@
     │   │   └── ClockDriftError         a remote clock too far ahead
     │   └── PipelineError       a pipeline file that does not hold together
     ├── StorageError            files, locks and disks
-    │   ├── LockedError         somebody else holds the lock
+    │   ├── LockedError         another process has the lock
     │   └── LakeError           a lake that cannot be read or committed to
     ├── EngineError             Spark, Java or a worker failed
     ├── GatewayError            a request that the sync gateway refuses or cannot serve
-    └── Cancelled               the user asked to stop (exit code 130)
+    └── Cancelled               the user cancelled it (exit code 130)
 
 >>> raise_code = InputError("A file is empty", code="empty_file", side="A")
 >>> raise_code.code, raise_code.side
@@ -167,7 +167,7 @@ class StorageError(DriftlineError, code="storage_error"):
 
 
 class LockedError(StorageError, code="locked"):
-    """Somebody else holds the lock."""
+    """Another process has the lock."""
 
 
 class LakeError(StorageError, code="lake_error"):
@@ -183,6 +183,6 @@ class GatewayError(DriftlineError, code="VALIDATION_ERROR"):
 
 
 class Cancelled(DriftlineError, code="cancelled"):  # noqa: N818 - it is a wish, not a fault
-    """The user asked to stop."""
+    """The user cancelled it."""
 
     exit_code = 130

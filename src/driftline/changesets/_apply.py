@@ -175,9 +175,9 @@ def apply(  # noqa: PLR0913 - the options of the command
             with open_changes() as stream:
                 found = summary(stream)
             _check_file(found, invert)
-            wanted = _wanted_tables(found, tables)
+            selected = _selected_tables(found, tables)
             with _transaction(database, connection, foreign_keys, triggers):
-                fit = _fit_file(found, connection, wanted, allow_extra_columns, skip_missing_tables)
+                fit = _fit_file(found, connection, selected, allow_extra_columns, skip_missing_tables)
                 effects = _Effects(connection, fit.tables, triggers=triggers, actions=foreign_key_actions)
                 hint = _AS_RECORDED if effects.are_possible else ""
                 is_patchset = found.marker == PATCHSET_MARKER
@@ -284,7 +284,7 @@ def _reports(found: Summary, fit: _Fit, run: _ApplyRun, invert: bool) -> dict[st
     return reports
 
 
-# Conflicts, and the answers to them (changesets §6.3).
+# Conflicts, and their resolution (changesets §6.3).
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ class Conflict:
 
 
 def _handler_of(on_conflict: Action | Handler) -> Handler:
-    """The function that answers conflicts, with a check for answers that SQLite does not take."""
+    """The function that resolves conflicts, with a check for actions that SQLite does not accept."""
     if not callable(on_conflict):
         action = _action(on_conflict)
         return lambda conflict: "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
@@ -365,7 +365,7 @@ class _Fit:
 def _fit_file(
     found: Summary,
     connection: apsw.Connection,
-    wanted: Collection[str],
+    selected: Collection[str],
     allow_extra_columns: bool,
     skip_missing_tables: bool,
 ) -> _Fit:
@@ -376,7 +376,7 @@ def _fit_file(
     misfits: dict[str, str] = {}
     for section in found.sections:
         name = folded(section.table.name)
-        if name not in wanted:
+        if name not in selected:
             fit.filtered.add(name)
         elif name not in stored and skip_missing_tables:
             fit.missing[name] = section.table.name
@@ -395,7 +395,7 @@ def _fit_file(
     return fit
 
 
-def _wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
+def _selected_tables(found: Summary, tables: TableFilter | None) -> set[str]:
     """The folded names of the file's tables that are to be changed: all, those named, or those a function selects."""
     held = {folded(section.table.name): section.table.name for section in found.sections}
     if tables is None:
@@ -470,7 +470,7 @@ class _ApplyRun:
     hint: str
 
     def __post_init__(self) -> None:
-        self._answers: dict[tuple[Reason, Kind, RowKey] | None, Action] = {}
+        self._actions: dict[tuple[Reason, Kind, RowKey] | None, Action] = {}
         self._moved: set[RowKey] = set()
         # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
         self._looks_at_changes = self.change_filter is not None
@@ -511,7 +511,7 @@ class _ApplyRun:
     def _attempt(self, open_changes: Open) -> bytes:
         filters: dict[str, Any] = {"filter": lambda name: self._guarded(self._has_table, name, False)}
         if self._looks_at_changes:
-            filters = {"filter_change": lambda change: self._guarded(self._wants, change, False)}
+            filters = {"filter_change": lambda change: self._guarded(self._is_selected, change, False)}
         try:
             with open_changes() as stream:
                 rebase_data = apsw.Changeset.apply(
@@ -556,7 +556,7 @@ class _ApplyRun:
             cause = sqlite.hidden_cause(self.connection, self.fit.tables.values()) or f"SQLite says: {error}"
             raise refused("apply_failed", f"nothing was applied: {cause}") from error
 
-    def _wants(self, change: Any) -> bool:
+    def _is_selected(self, change: Any) -> bool:
         self._number += 1
         name = folded(change.name)
         if name not in self.fit.tables:
@@ -580,12 +580,12 @@ class _ApplyRun:
             # Leaving rows that refer to nothing is no answer.
             self.conflicts.append((conflict, "abort"))
             return apsw.SQLITE_CHANGESET_ABORT
-        # The handler is asked once a conflict, however many attempts the file takes.
+        # The handler is called once a conflict, however many attempts the file takes.
         operation = conflict.operation
-        asked = None if operation is None else (reason, operation.kind, _row_key(operation))
-        action = self._answers.get(asked) or self.handler(conflict)
-        if asked is not None:
-            self._answers[asked] = action
+        identity = None if operation is None else (reason, operation.kind, _row_key(operation))
+        action = self._actions.get(identity) or self.handler(conflict)
+        if identity is not None:
+            self._actions[identity] = action
         self.conflicts.append((conflict, action))
         self.decided[folded(change.name), action] += 1
         return _ACTION_CODES[action]
@@ -658,7 +658,7 @@ def _row(values: tuple[Any, ...] | None) -> Row | None:
 
 
 def _row_key(operation: Operation) -> RowKey:
-    """What tells the row of an operation from all others."""
+    """The identity of the row of an operation."""
     return folded(operation.table.name), b"".join(map(encode_value, operation.key))
 
 
@@ -696,7 +696,7 @@ class _Effects:
         finally:
             self._session.close()
 
-    def altered(self, told: Callable[[], Iterable[Operation]], passed_over: set[RowKey] | None) -> list[Operation]:
+    def altered(self, recorded: Callable[[], Iterable[Operation]], passed_over: set[RowKey] | None) -> list[Operation]:
         """What happened to rows and is not what the file says; `passed_over` are rows that were not to be changed.
 
         It is None where a caller's function chose single changes: then only rows that did change are compared.
@@ -708,7 +708,7 @@ class _Effects:
         shadows = dict(self._connection.execute(query))  # of virtual tables, which a session does not see
         done = {_row_key(change): change for change in changes if change.table.name not in shadows}
         found = []
-        for change in told():
+        for change in recorded():
             key = _row_key(change)
             happened = done.pop(key, None)
             if happened is not None and not _agrees(happened, change):
@@ -729,12 +729,12 @@ class _Effects:
         return not _same_where_known(row[0], change.new)
 
 
-def _agrees(happened: Operation, told: Operation) -> bool:
-    if happened.new is None or told.new is None:
-        return happened.new is told.new
-    if any(now is not UNDEFINED and then is UNDEFINED for now, then in zip(happened.new, told.new, strict=False)):
+def _agrees(happened: Operation, recorded: Operation) -> bool:
+    if happened.new is None or recorded.new is None:
+        return happened.new is recorded.new
+    if any(now is not UNDEFINED and then is UNDEFINED for now, then in zip(happened.new, recorded.new, strict=False)):
         return False
-    return _same_where_known(happened.new, told.new)
+    return _same_where_known(happened.new, recorded.new)
 
 
 def _same_where_known(one: Row, other: Row) -> bool:

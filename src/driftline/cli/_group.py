@@ -1,6 +1,6 @@
 """The list of commands with their older names, shell completion, and the options of engines.
 
-Code is imported only when its command is called, so `driftline --help` answers at once and without pyspark.
+Code is imported only when its command is called, so `driftline --help` responds at once and without pyspark.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ _ALL = "driftline.help_all"
 _FIRST_CLAUSE = re.compile(r"[.;] |  \[")
 
 
-def _show_all(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _show_all(context: click.Context, option: click.Parameter, requested: bool) -> None:
+    if requested:
         click.echo(full_help(context))
         context.exit()
 
@@ -153,8 +153,8 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command table; commands that are not imported yet are not imported for it."""
         rows = [(name, text) for name, (_, text) in self.lazy.items()]
-        room = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
-        rows += [(name, command.get_short_help_str(room)) for name, command in self.commands.items()]
+        space = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+        rows += [(name, command.get_short_help_str(space)) for name, command in self.commands.items()]
         first = [row for row in rows if row[0] in FIRST_COMMANDS] if self.lazy else rows
         for title, listed in (("Commands", first), ("More", [row for row in rows if row not in first])):
             if listed:
@@ -285,17 +285,17 @@ def _take_settings(context: click.Context, option: click.Parameter, given: tuple
     use_spark_settings(settings)
 
 
-def chosen_engine(job: Job, wanted: str, master: str | None, sizes: Sizes) -> str:
+def chosen_engine(job: Job, requested: str, master: str | None, sizes: Sizes) -> str:
     """The engine to use; on a terminal the choice of `auto` is printed."""
     from driftline.core import choose_engine
 
-    return report_choice(wanted, choose_engine(job, wanted, sizes=sizes, master=master))
+    return report_choice(requested, choose_engine(job, requested, sizes=sizes, master=master))
 
 
-def report_choice(wanted: str, choice: EngineChoice) -> str:
+def report_choice(requested: str, choice: EngineChoice) -> str:
     """The engine's name; Spark is said with its reason on a terminal where the user left the choice open."""
     from driftline.cli._terminal import say
 
-    if wanted == "auto" and choice.name != "local":
+    if requested == "auto" and choice.name != "local":
         say(f"engine: {choice.name} ({choice.reason})")
     return choice.name

@@ -35,7 +35,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "modified": ("~", "y
 _SIGNS |= dict.fromkeys(("renamed", "moved"), ("→", "cyan"))
 
 
-class AnsweringCommand(Command):
+class OutputCommand(Command):
     """A command that reports wrong usage as JSON too, where JSON was requested."""
 
     def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
@@ -90,17 +90,17 @@ cache_root_option = click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, met
 repo_option = click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")
 
 
-def answers(command: Callable[..., int]) -> Callable[..., int]:
+def with_output(command: Callable[..., int]) -> Callable[..., int]:
     """Resolve the format and the output; with JSON an error is written to stdout too, as `{"ok": false, …}`."""
 
     @wraps(command)
     def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: object) -> int:
-        wanted = format_name or ("json" if as_json else _format_of(output))
+        requested = format_name or ("json" if as_json else _format_of(output))
         try:
             with without_paths(), _stdout_in(output):
-                return command(format_name=wanted, compact=compact, **options)
+                return command(format_name=requested, compact=compact, **options)
         except DriftlineError as error:
-            if wanted == "json":
+            if requested == "json":
                 print_json({"ok": False, "code": error.code.wire, "message": error.message}, compact)
             raise
 
@@ -234,11 +234,11 @@ def show_diff(result: IndexDiff) -> None:
         console.print(line, markup=False)
     # Definitions, and files that were added, removed or renamed; a modified file shows by its definitions.
     quiet = ("relation.", "file.modified")
-    told = (event for event in result.events if _kind(event) in _SIGNS and not event["kind"].startswith(quiet))
-    rows = [_event_row(event) for event in islice(told, _MOST_ROWS)]
+    shown = (event for event in result.events if _kind(event) in _SIGNS and not event["kind"].startswith(quiet))
+    rows = [_event_row(event) for event in islice(shown, _MOST_ROWS)]
     if rows:
         console.print(plain_table(("", "definition", "changed", "file"), rows, whole=("", "changed")))
-    hidden = sum(1 for _ in told)
+    hidden = sum(1 for _ in shown)
     if hidden:
         console.print(f"{hidden} more: --format markdown, html or jsonl has them", style="dim")
 

@@ -39,7 +39,7 @@ _COLOURS = {
     "skipped": "dim",
     "exceeded": "yellow",
 }
-_WIDE = 110  # columns of a terminal that has room for names of files
+_WIDE = 110  # columns of a terminal that is wide enough for names of files
 _SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
 
 
@@ -318,11 +318,6 @@ def _line(run: StageRun) -> str:
 def show_run(report: RunReport) -> None:
     print(f"{report.pipeline}: {report.result} in {report.seconds:.1f} s ({report.engine}){report.summary}")
     show_stages(report, report.active_stages)
-
-
-def show_status(report: RunReport) -> None:
-    print(f"{report.pipeline}: {report.result} in {report.seconds:.1f} s, started {report.started_at}")
-    show_stages(report, report.active_stages if sys.stdout.isatty() else report.stages)
 
 
 def show_stages(report: RunReport, stages: Sequence[ReportStage]) -> None:

@@ -64,7 +64,7 @@ def _number(token: str) -> int | float:
 
 
 class _Attentive(http.client.HTTPConnection):
-    """Sends a body piece by piece, and stops when the server has answered: it does not take the rest."""
+    """Sends a body piece by piece, and stops when the server has responded: it does not read the rest."""
 
     def send(self, data: Any) -> None:
         """Send the head of a request, or its body."""
@@ -134,8 +134,8 @@ class GatewayClient:
         start = {"since": str(since)} if cursor is None else {"cursor": cursor}
         answer = self._request(self._path("/pull", limit=limit, **start))
         deltas = [RowDelta.from_wire(delta) for delta in answer["deltas"]]
-        told = (int(answer["serverHlc"]), answer.get("serverTime"), answer.get("types"))
-        return Pulled(deltas, answer["cursor"], answer["hasMore"], *told)
+        members = (int(answer["serverHlc"]), answer.get("serverTime"), answer.get("types"))
+        return Pulled(deltas, answer["cursor"], answer["hasMore"], *members)
 
     def pull_all(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Iterator[Pulled]:
         """Every page up to the end of the log; the last one may be empty and has the newest cursor."""
@@ -244,8 +244,8 @@ def _snapshot_page(data: bytes) -> SnapshotPage:
     if "page" not in first or "end" not in last:
         raise ValueError("a snapshot page without its end")
     head, end = first["page"], last["end"]
-    told = (int(head["serverHlc"]), head.get("serverTime"), head.get("types"))
-    return SnapshotPage(rows, end["next"], end["cursor"], *told)
+    members = (int(head["serverHlc"]), head.get("serverTime"), head.get("types"))
+    return SnapshotPage(rows, end["next"], end["cursor"], *members)
 
 
 class _Later(Exception):  # noqa: N818 - a request to try again
@@ -258,8 +258,10 @@ class _Later(Exception):  # noqa: N818 - a request to try again
 def _refusal(status: int, answer: bytes) -> GatewayError:
     try:
         body = json.loads(answer)
-        told = {name: value for name, value in body.items() if name not in ("error", "code", "requestId", "status")}
-        return GatewayError(body["error"], code=str(body["code"]), status=status, request_id=body["requestId"], **told)
+        members = {name: value for name, value in body.items() if name not in ("error", "code", "requestId", "status")}
+        return GatewayError(
+            body["error"], code=str(body["code"]), status=status, request_id=body["requestId"], **members
+        )
     except (ValueError, KeyError, TypeError):
         return GatewayError(f"the gateway answered {status}", code="unexpected_answer", status=status)
 

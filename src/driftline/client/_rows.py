@@ -1,4 +1,4 @@
-"""Rows as an application writes them, reads them, asks for them and hears of them."""
+"""Rows as an application writes them, reads them, queries them and subscribes to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Subscription:
     def news(
         self, key: deltas.RowKey, before: deltas.RowState, after: deltas.RowState, types: ColumnTypes
     ) -> list[Change]:
-        """What to tell of a row that changed; one that passes the filters no longer is told as gone."""
+        """The notification about a row that changed; one that passes the filters no longer is reported as removed."""
         if self.table != key[0] or self.row_id not in (None, key[1]):
             return []
         if passes(after, self.filters, types):

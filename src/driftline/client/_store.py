@@ -91,8 +91,8 @@ class Store:
         self._changed: list[tuple[RowKey, RowState, RowState]] = []  # by the step that is being written
         self._subscriptions: list[Subscription] = []
         self._news: deque[tuple[Subscription, list[Change]]] = deque()
-        self._telling = threading.Lock()
-        self._teller: int | None = None
+        self._notifying = threading.Lock()
+        self._notifier: int | None = None
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._prepare()
         self._types: dict[str, dict[str, str]] = json.loads(self._meta("types") or "{}")
@@ -194,7 +194,7 @@ class Store:
 
     def sync(self) -> SyncReport:
         """Send pending writes and fetch changes; raises where the gateway cannot be reached, and nothing is lost."""
-        if self._teller == threading.get_ident():
+        if self._notifier == threading.get_ident():
             raise OptionError("a subscription's function cannot sync: sync when it has returned, or in another thread")
         with self.sending:
             report, refusal = sync_round(self, self._connection)
@@ -241,7 +241,7 @@ class Store:
         return changes
 
     def note_time(self, server_ms: int | None) -> None:
-        """Note how far this machine's clock is from the gateway's, where it is more than a moment."""
+        """Note how far this machine's clock is from the gateway's, where the difference matters."""
         if server_ms is None:
             return
         with self._lock:
@@ -393,12 +393,12 @@ class Store:
                 if any(news):
                     self._news.append((each, list(chain.from_iterable(news))))
             self._changed.clear()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Call subscriptions in the order of commits, unless a call is under way, whose thread then makes these."""
-        while self._news and self._telling.acquire(blocking=False):
-            self._teller = threading.get_ident()
+        while self._news and self._notifying.acquire(blocking=False):
+            self._notifier = threading.get_ident()
             try:
                 while self._news:
                     subscription, news = self._news.popleft()
@@ -407,8 +407,8 @@ class Store:
             except Exception as error:  # noqa: BLE001 - it is the application's, and what was written is written
                 sys.excepthook(type(error), error, error.__traceback__)
             finally:
-                self._teller = None
-                self._telling.release()
+                self._notifier = None
+                self._notifying.release()
 
     # Indexes: the keys of the values that are seen, so that a filter finds its rows without the others.
 
@@ -417,13 +417,15 @@ class Store:
 
     def _make_indexes(self, indexes: Mapping[str, Sequence[str]]) -> None:
         """Index these columns, and no others."""
-        wanted = {check_table_name(table): sorted(set(map(check_column_name, each))) for table, each in indexes.items()}
+        requested = {
+            check_table_name(table): sorted(set(map(check_column_name, each))) for table, each in indexes.items()
+        }
         with self.writing():
-            if wanted == self._indexes():
+            if requested == self._indexes():
                 return
-            self._set_meta("indexes", json.dumps(wanted))
+            self._set_meta("indexes", json.dumps(requested))
             self._db.execute("DELETE FROM indexed")
-            for table, columns in wanted.items():
+            for table, columns in requested.items():
                 for row_id, state in self._candidates(table, ()):
                     for column in columns:
                         self._index("INSERT INTO indexed VALUES (?, ?, ?, ?)", (table, row_id), column, state)
@@ -436,8 +438,10 @@ class Store:
     def _candidates(self, table: str, filters: Filters) -> Iterator[tuple[str, RowState]]:
         """Rows in order of their ids: all that may pass the filters, by the best index."""
         columns = self._indexes().get(table, ())
-        asked = [(name, index_spans([(op, value) for each, op, value in filters if each == name])) for name in columns]
-        spans = [(name, found) for name, found in asked if found is not None]
+        candidates = [
+            (name, index_spans([(op, value) for each, op, value in filters if each == name])) for name in columns
+        ]
+        spans = [(name, found) for name, found in candidates if found is not None]
         if spans:
             column, ranges = min(spans, key=lambda each: any(first != last for first, last in each[1]))
             within = "SELECT id FROM indexed WHERE name = ? AND col = ? AND value BETWEEN ? AND ?"

@@ -192,7 +192,7 @@ class Follower:
         found: asyncio.Queue[Change | BaseException | None] = asyncio.Queue()
 
         def tell(what: Change | BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
                 loop.call_soon_threadsafe(found.put_nowait, what)
 
         def run() -> None:

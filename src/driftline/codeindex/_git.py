@@ -1,7 +1,7 @@
 """A git repository as a store of objects: revisions, trees and blobs, the staged state and the working tree.
 
 No command that a repository's configuration names is run: no hook, filter, fsmonitor or remote helper, and nothing is
-fetched unless that was asked for.
+fetched unless that was requested.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class GitRepository:
         return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
 
     def blobs(self, object_ids: Iterable[str]) -> Iterator[bytes | None]:
-        """The content of blobs, in the order asked for, from one process; None for one that is missing."""
+        """The content of blobs, in the requested order, from one process; None for one that is missing."""
         wanted = list(object_ids)
         absent = self._absent(wanted)
         with tempfile.TemporaryFile() as names:
@@ -162,7 +162,7 @@ class GitRepository:
 
     @cached_property
     def _local(self) -> dict[str, int]:
-        """Sizes of the objects that a partial clone has; asking for another one would make git fetch it."""
+        """Sizes of the objects that a partial clone has; a request for another one would make git fetch it."""
         return _sizes_in(self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES))
 
     def _absent(self, object_ids: Iterable[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""`Diff`: the questions that every result of a comparison answers, whatever was compared.
+"""`Diff`: the members that every result of a comparison has, whatever was compared.
 
 Table diffs, payload reports, database diffs, index diffs and DataFrame diffs have these members, so that code which
 receives "what changed" need not know what was compared. `DiffMembers` derives those that follow from the others.

@@ -43,14 +43,14 @@ class EngineChoice(NamedTuple):
 Sizes = Callable[[], Iterable[int | None]]  # bytes of every input, looked up when they matter; None: not known
 
 
-def choose_engine(job: Job, wanted: str, *, sizes: Sizes, master: str | None = None) -> EngineChoice:
+def choose_engine(job: Job, requested: str, *, sizes: Sizes, master: str | None = None) -> EngineChoice:
     """The engine for a job.
 
     `auto` is local, unless a Spark master is given or configured, or the inputs are together above the limit.
     """
-    check_engine(wanted, master)
-    if wanted != "auto":
-        return EngineChoice(wanted, "as asked")
+    check_engine(requested, master)
+    if requested != "auto":
+        return EngineChoice(requested, "as asked")
     if master is not None:
         return EngineChoice("spark", "a master was given")
     place = configured_master()
@@ -65,12 +65,12 @@ def choose_engine(job: Job, wanted: str, *, sizes: Sizes, master: str | None = N
     return EngineChoice("local", f"{known / 1e6:,.0f} MB fit this machine well")
 
 
-def check_engine(wanted: str, master: str | None) -> None:
+def check_engine(requested: str, master: str | None) -> None:
     """Raise for an unknown engine, or for one that has no use for a master."""
     names = get_args(EngineName)
-    if wanted not in names:
-        raise OptionError(f'Unsupported engine: "{wanted}" ({", ".join(names)})', code="invalid_engine")
-    if wanted == "local" and master is not None:
+    if requested not in names:
+        raise OptionError(f'Unsupported engine: "{requested}" ({", ".join(names)})', code="invalid_engine")
+    if requested == "local" and master is not None:
         raise OptionError(
             "engine local has no use for a Spark master: leave one of them out", code="invalid_option_combination"
         )
@@ -142,7 +142,7 @@ def config_file() -> Path | None:
     base = os.environ.get("XDG_CONFIG_HOME")
     try:
         return Path(base or Path.home() / ".config") / "driftline" / "config.toml"
-    except RuntimeError:  # no HOME, and the system knows no such user
+    except RuntimeError:  # no HOME, and the system has no such user
         return None
 
 

@@ -45,7 +45,7 @@ class Threshold:
     sign: str
     limit: Fraction
     is_share: bool = False
-    of_usual: bool = False  # the limit is so many times what is usual, which only a history knows
+    of_usual: bool = False  # the limit is so many times what is usual, which only a history contains
     column: str | None = None
     usual: Fraction | None = None  # what the limit was made of
 

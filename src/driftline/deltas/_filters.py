@@ -34,15 +34,15 @@ def comparable(found: Json, kind: str | None) -> Json:
     return found
 
 
-def holds(op: str, found: Json, wanted: Json) -> bool:
+def holds(op: str, found: Json, operand: Json) -> bool:
     """Whether a row's value passes a filter; a `Decimal` is the value of an exact column."""
-    if found is ABSENT or wanted is ABSENT:
+    if found is ABSENT or operand is ABSENT:
         return False
     if op in ("eq", "in"):
-        return _is_any_of(found, wanted)
+        return _is_any_of(found, operand)
     if op == "neq":
-        return not _is_any_of(found, wanted)
-    order = _order(found, wanted)
+        return not _is_any_of(found, operand)
+    order = _order(found, operand)
     return order is not None and _ORDERED[op](order, 0)
 
 
@@ -50,38 +50,38 @@ _ORDERED: Mapping[str, Callable[[int, int], bool]] = {"gt": gt, "lt": lt, "gte":
 ORDER_OPS = tuple(_ORDERED)
 
 
-def _is_any_of(found: Json, wanted: Json) -> bool:
-    return any(_equal(found, each) for each in wanted) if isinstance(wanted, list) else _equal(found, wanted)
+def _is_any_of(found: Json, operand: Json) -> bool:
+    return any(_equal(found, each) for each in operand) if isinstance(operand, list) else _equal(found, operand)
 
 
-def _equal(found: Json, wanted: Json) -> bool:
+def _equal(found: Json, operand: Json) -> bool:
     if found is None:
-        return wanted is None
+        return operand is None
     if isinstance(found, bool):
-        return wanted is found or (isinstance(wanted, str) and wanted == ("true" if found else "false"))
+        return operand is found or (isinstance(operand, str) and operand == ("true" if found else "false"))
     if _is_number(found):
-        return _compared(found, wanted) == 0
+        return _compared(found, operand) == 0
     if isinstance(found, str):
-        text = canonical_json(as_double(wanted)) if _is_number(wanted) and _double(wanted) is not None else wanted
+        text = canonical_json(as_double(operand)) if _is_number(operand) and _double(operand) is not None else operand
         return isinstance(text, str) and found == text
-    return isinstance(wanted, dict | list) and canonical_json(found) == canonical_json(as_double(wanted))
+    return isinstance(operand, dict | list) and canonical_json(found) == canonical_json(as_double(operand))
 
 
-def _order(found: Json, wanted: Json) -> int | None:
+def _order(found: Json, operand: Json) -> int | None:
     """-1, 0 or 1; None where the two have no order."""
     if _is_number(found):
-        return _compared(found, wanted)
-    if isinstance(found, str) and isinstance(wanted, str):
-        one, other = utf16_sort_key(found), utf16_sort_key(wanted)
+        return _compared(found, operand)
+    if isinstance(found, str) and isinstance(operand, str):
+        one, other = utf16_sort_key(found), utf16_sort_key(operand)
         return (one > other) - (one < other)
     return None
 
 
-def _compared(found: float | Decimal, wanted: Json) -> int | None:
+def _compared(found: float | Decimal, operand: Json) -> int | None:
     """The order of a number and a filter's value: a number, or text that is a JSON number."""
-    is_one = _is_number(wanted) or (isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted))
+    is_one = _is_number(operand) or (isinstance(operand, str) and _JSON_NUMBER.fullmatch(operand))
     read: Callable[[Json], Any] = _digits if isinstance(found, Decimal) else _double
-    one, other = read(found), read(wanted) if is_one else None
+    one, other = read(found), read(operand) if is_one else None
     return None if one is None or other is None else (one > other) - (one < other)
 
 
@@ -117,7 +117,7 @@ def sort_key(value: Json) -> tuple[int, Json]:
 
 
 def index_keys(value: Json) -> list[float | bytes]:
-    """Where an index has a value: keys in whose order `holds` compares numbers and texts, though it tells more apart.
+    """Where an index has a value: keys in whose order `holds` compares numbers and texts, though it distinguishes more.
 
     Equal values have a key in common, so an index finds every row that passes a filter, and perhaps others.
     """
@@ -130,13 +130,13 @@ def index_keys(value: Json) -> list[float | bytes]:
 
 def index_spans(filters: Sequence[tuple[str, Json]]) -> list[tuple[Any, Any]] | None:
     """First and last keys of ranges that have every value which passes filters on a column; None for any value."""
-    for op, wanted in filters:
+    for op, operand in filters:
         if op in ("eq", "in"):
             return [
-                (key, key) for each in (wanted if isinstance(wanted, list) else [wanted]) for key in index_keys(each)
+                (key, key) for each in (operand if isinstance(operand, list) else [operand]) for key in index_keys(each)
             ]
     spans: dict[type, tuple[Any, Any]] = {float: (-math.inf, math.inf), bytes: (b"", b"\xff" * _KEY_BYTES)}
-    ordered = [(op, index_keys(wanted)) for op, wanted in filters if op in ORDER_OPS]
+    ordered = [(op, index_keys(operand)) for op, operand in filters if op in ORDER_OPS]
     for op, keys in ordered:
         for kind, (first, last) in list(spans.items()):
             key = next((key for key in keys if type(key) is kind), None)

@@ -144,7 +144,7 @@ def as_double(value: Json) -> Json:
 
 
 def number_kind(value: Json) -> str:
-    """What a number asks of its column: `whole` (int64 or double), `fraction` (double), `integer` or `decimal`."""
+    """What a number requires of its column: `whole` (int64 or double), `fraction` (double), `integer` or `decimal`."""
     holds = survives(value)
     if isinstance(value, int):
         return ("whole" if holds else "integer") if _fits_int64(value) else "fraction" if holds else "decimal"

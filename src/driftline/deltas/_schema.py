@@ -165,8 +165,10 @@ def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema
     else:
         raise DeltaError(f"a column of table {table} is {{name, type}}, not {abbreviate(entry)}", field="columns")
     if not is_column_type(kind):
-        wanted = ", ".join(COLUMN_TYPES) + " or decimal(S) with S from 0 to 38"
-        raise DeltaError(f"column {abbreviate(name)} has type {abbreviate(kind)}: use one of {wanted}", field="columns")
+        requested = ", ".join(COLUMN_TYPES) + " or decimal(S) with S from 0 to 38"
+        raise DeltaError(
+            f"column {abbreviate(name)} has type {abbreviate(kind)}: use one of {requested}", field="columns"
+        )
     if not isinstance(name, str):
         raise DeltaError(f"a column name of table {table} is text, not {abbreviate(name)}", field="columns")
     return ColumnSchema(name, kind)
@@ -256,8 +258,8 @@ def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
     except (ValueError, KeyError, RecursionError) as error:
         article = "an" if kind == "integer" else "a"
         problem = f"column {name!r} holds {_shown(value)}, which is not {article} {kind}"
-        remedy = "correct the data or declare another type"
-        raise DeltaError(f"{problem}: {remedy}", code="wrong_type", column=name) from error
+        hint = "correct the data or declare another type"
+        raise DeltaError(f"{problem}: {hint}", code="wrong_type", column=name) from error
     if not survives(found):
         raise _inexact(name, found)
     return as_double(found)
@@ -266,9 +268,9 @@ def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
 def _inexact(name: str, value: Json) -> DeltaError:
     word = "decimal" if isinstance(value, Decimal) else "integer"
     declaring = f'declare columns = {{ {name} = "{word}" }}'
-    remedy = "write such numbers as text in the source" if isinstance(value, dict | list) else declaring
+    hint = "write such numbers as text in the source" if isinstance(value, dict | list) else declaring
     problem = f"column {name!r} holds numbers as doubles, which would change {_shown(value)}"
-    return DeltaError(f"{problem}: {remedy}", code="inexact_number", column=name)
+    return DeltaError(f"{problem}: {hint}", code="inexact_number", column=name)
 
 
 def _digits(value: Json) -> Json:

@@ -211,7 +211,7 @@ class Authenticator:
         try:
             self._keys = self._load()
         except DriftlineError as error:
-            # A file that is missing or half written for a moment must not lock every client out.
+            # A file that is missing or half written must not lock every client out.
             _logger.error("keys not reloaded", extra={"fields": {"code": error.code, "error": error.message}})
             return
         self._known.clear()

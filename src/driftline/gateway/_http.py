@@ -174,14 +174,14 @@ def _endpoint(gateway: Gateway, name: str, handler: Handler) -> Callable[[Reques
 
 def _caller(gateway: Gateway, request: Request) -> Caller | None:
     """The authenticated caller, allowed on this gateway and within its rate limit; None in insecure mode."""
-    wanted = request.path_params["gw"]
+    requested = request.path_params["gw"]
     caller = gateway.authenticate(request.scope)
     if caller is None:
-        if wanted != gateway.settings.gateway:
+        if requested != gateway.settings.gateway:
             raise GatewayError("this server is another gateway", code="FORBIDDEN")
         return None
     request.scope["client_id"] = caller.client_id
-    if not caller.gateway == wanted == gateway.settings.gateway:
+    if not caller.gateway == requested == gateway.settings.gateway:
         raise GatewayError("the token is not for this gateway", code="FORBIDDEN")
     gateway.limiter.take(caller.client_id)
     return caller

@@ -304,7 +304,7 @@ class Gateway:
         return self._configuration
 
     def server_hlc(self) -> int:
-        """The log's clock, not before any delta it has accepted; a restart with another wall clock knows it too."""
+        """The log's clock, not before any delta it has accepted; a restart with another wall clock restores it too."""
         return self.log.head().clock
 
     def clock_ahead_ms(self) -> int:
@@ -471,7 +471,7 @@ class Gateway:
 
 
 class _Ticker:
-    """A thread that works in turns, each after the pause that the one before asks for, until it is closed."""
+    """A thread that works in turns, each after the pause that the one before returns, until it is closed."""
 
     def __init__(self, name: str, work: Callable[[int], float], pause: float) -> None:
         self._stop = threading.Event()
@@ -568,12 +568,12 @@ class GroupCommit:
 
 
 def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
-    def settle() -> None:
+    def resolve() -> None:
         if not waiting.answer.done():  # the client may have disconnected
             waiting.answer.set_result(result)
 
     if not waiting.loop.is_closed():
-        waiting.loop.call_soon_threadsafe(settle)
+        waiting.loop.call_soon_threadsafe(resolve)
 
 
 def check_disk(folder: Path) -> None:

@@ -117,17 +117,17 @@ class _ServedRequest:
 
 def error_response(scope: Scope, error: DriftlineError) -> Response:
     """The response for an error; what the client may not see is written to the log."""
-    told = public_error(error)
-    if told is not error:
+    public = public_error(error)
+    if public is not error:
         fields = {"requestId": scope.get("request_id", ""), "code": error.code, "error": error.message}
         _logger.error("failed", extra={"fields": fields})
-    body = error_body(told.code.wire, told.message, scope.get("request_id", ""), **error_members(told))
-    kind = _LingeringResponse if told.code == "PAYLOAD_TOO_LARGE" else Response
-    return kind(body, STATUS_OF_CODE[told.code.wire], error_headers(told), media_type=_JSON)
+    body = error_body(public.code.wire, public.message, scope.get("request_id", ""), **error_members(public))
+    kind = _LingeringResponse if public.code == "PAYLOAD_TOO_LARGE" else Response
+    return kind(body, STATUS_OF_CODE[public.code.wire], error_headers(public), media_type=_JSON)
 
 
 class _LingeringResponse(Response):
-    """Answers at once, then drops the rest of the request for a while.
+    """Responds at once, then drops the rest of the request for a while.
 
     A connection that is closed with unread bytes is reset, and a client that is still sending loses the response.
     """
@@ -270,7 +270,7 @@ class BodyShare:
 async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
     """The chunks of a body; a gap that is too long is a 408, and so is a `whole` body that takes too long.
 
-    Streams that are answered while they are read have no limit as a whole.
+    Streams with a response while they are read have no limit as a whole.
     """
     times: BodyLimits = scope["body_share"].whole.limits  # which the middleware has opened
     deadline = time.monotonic() + times.whole_seconds

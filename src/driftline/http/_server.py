@@ -328,12 +328,12 @@ class LimitedProtocol(H11Protocol):
 
 def limited_protocol(limits: ConnectionLimits) -> Callable[..., LimitedProtocol]:
     """The protocol for uvicorn with its own counts; connections are bounded by the limit of open files."""
-    wanted, infinite = limits.connections + _SPARE_FILES, resource.RLIM_INFINITY
+    requested, infinite = limits.connections + _SPARE_FILES, resource.RLIM_INFINITY
     granted, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if granted != infinite and granted < wanted:
-        granted = wanted if hard == infinite else min(wanted, hard)
+    if granted != infinite and granted < requested:
+        granted = requested if hard == infinite else min(requested, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    granted = wanted if granted == infinite else granted
+    granted = requested if granted == infinite else granted
     connections = min(limits.connections, max(granted - _SPARE_FILES, 1))
     return partial(LimitedProtocol, open_connections=_OpenConnections(replace(limits, connections=connections)))
 

@@ -3,7 +3,7 @@
 Requests are the same when method, path, query (in any order) and body (JSON in any order, forms by their parts) are;
 host, scheme and fragment do not matter, because Old and New have different addresses. Equal requests pair in order of
 arrival. An answer whose body the capture does not have is an error, never an empty body. A mask is
-a token that tells equal from unequal and nothing else. It is keyed (HMAC-SHA256), because a plain hash of an email
+a token that separates equal from unequal and nothing else. It is keyed (HMAC-SHA256), because a plain hash of an email
 address can be found by trying addresses.
 
 >>> request_key("get", "http://new/a?a=2&b=1") == request_key("GET", "https://old/a?b=1&a=2")
@@ -116,7 +116,7 @@ def _path_option(text: str) -> tuple[re.Pattern[str], str]:
 
 
 class Request(NamedTuple):
-    """What tells requests apart; a body is text, bytes, or the parts of a form."""
+    """The identity of a request; a body is text, bytes, or the parts of a form."""
 
     method: str
     url: str
@@ -142,7 +142,7 @@ class Exchange(NamedTuple):
     key: RequestKey
     response: dict[str, Json] | None  # status, headers and body
     problem: str | None = None
-    arrival: str = ""  # GoReplay's id of a request, which tells equal ones apart
+    arrival: str = ""  # GoReplay's id of a request, which distinguishes equal ones
     has_body: bool = True  # False where the answer had one that the capture does not have
 
     @classmethod
@@ -416,7 +416,7 @@ def read_gor(path: Path, limit: int, options: PairingOptions) -> tuple[list[Exch
 def _gor_request(message: bytes) -> Request:
     start, headers, body = _http_message(message)
     words = start.split()
-    with suppress(CaptureError):  # a damaged body still tells requests apart
+    with suppress(CaptureError):  # a damaged body still distinguishes requests
         body = _unchunked(body, headers)
     method, url = words[0] if words else "", words[1] if len(words) > 1 else "/"
     return Request(method, url, body, headers.get("content-type", ""), headers)

@@ -184,7 +184,7 @@ def _absent_members(place: _Place) -> Iterator[tuple[str, str]]:
 def _first_absent(document: SchemaDocument, fragments: Fragments, path: KeyPath) -> str | None:
     for name in path:
         node = document.node(fragments) if fragments else None
-        # Where the schema names no members, or leaves room for others, any name may be one.
+        # Where the schema names no members, or allows others, any name may be one.
         if node is None or not node.properties or node.additional or node.patterns or node.choices:
             return None
         if name not in node.properties:

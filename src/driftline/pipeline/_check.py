@@ -239,8 +239,8 @@ def _check(pair: Pair, engine: RunEngine, tracker: core.Tracker) -> PairResult:
     except Cancelled:
         raise
     except (DriftlineError, OSError) as error:
-        told = core.explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
-        return result("error", problem=told.message, code=told.code)
+        explained = core.explain_os_error(error, error.filename or pair.name) if isinstance(error, OSError) else error
+        return result("error", problem=explained.message, code=explained.code)
     return result(**facts)
 
 

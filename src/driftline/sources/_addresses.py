@@ -91,13 +91,13 @@ def is_delta_folder(path: str) -> bool:
 
 def unsupported(text: str, scheme: str) -> InputError:
     """The error for an address that no format serves."""
-    remedy = {
+    hint = {
         "hdfs": "copy the files to a path or an object store that this machine sees",
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
         "spark": "read it with spark.table(…) and use driftline.spark.diff",
     }.get(scheme, _SERVED)
     shown = without_password(text)
-    words = f"{shown}: addresses of {scheme} are not served: {remedy}"
+    words = f"{shown}: addresses of {scheme} are not served: {hint}"
     return InputError(words, code="unsupported_address", path=shown)
 
 

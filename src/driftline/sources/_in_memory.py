@@ -116,8 +116,8 @@ def _only_table(connection: Any) -> Any:
     names = [row[0] for row in connection.execute(query)]
     if len(names) != 1:
         which = f"has {len(names)} tables ({', '.join(names)})" if names else "has no table"
-        remedy = 'give a cursor: connection.execute("SELECT * FROM …")'
-        raise InputError(f"the database {which}: {remedy}", code="unsupported_input")
+        hint = 'give a cursor: connection.execute("SELECT * FROM …")'
+        raise InputError(f"the database {which}: {hint}", code="unsupported_input")
     return connection.execute(f"SELECT * FROM {quoted(names[0])}")  # noqa: S608 - a name that the database gave
 
 
@@ -134,8 +134,8 @@ def _reader(given: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(given)
     if not hasattr(given, "fetch_record_batch"):
         is_connection = hasattr(given, "cursor")
-        remedy = "a cursor: connection.execute(…)" if is_connection else "a path, a DataFrame or a list of dicts"
-        raise InputError(f"{type(given).__name__} is no table: give {remedy}", code="unsupported_input")
+        hint = "a cursor: connection.execute(…)" if is_connection else "a path, a DataFrame or a list of dicts"
+        raise InputError(f"{type(given).__name__} is no table: give {hint}", code="unsupported_input")
     return given.fetch_record_batch()
 
 

@@ -242,13 +242,13 @@ def json_lines(source: Source, workspace: Workspace, columns: Sequence[str] | No
     """
     side = source.lay_out("B", _SPLIT_BYTES, workspace)
     assert side is not None, "only text has to be made sound first"
-    wanted = side.header if columns is None else columns
-    names = [json.dumps(name, ensure_ascii=False) for name in wanted]
+    requested = side.header if columns is None else columns
+    names = [json.dumps(name, ensure_ascii=False) for name in requested]
     for split in side.splits:
         table = split.read().table
         assert table is not None, "typed rows are always sound"
         nulls, there = ["null"] * table.num_rows, table.column_names
-        cells = [table.column(name).to_pylist() if name in there else nulls for name in wanted]
+        cells = [table.column(name).to_pylist() if name in there else nulls for name in requested]
         for row in zip(*cells, strict=True):
             yield "{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, row, strict=True)) + "}\n"
 

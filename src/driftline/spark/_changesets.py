@@ -59,7 +59,7 @@ class EventDecoder:
     reading: Reading | None = None
 
     def collector(self) -> kernels.EventCollector:
-        """A collector that knows the columns, for splits without the schema event."""
+        """A collector that has the columns, for splits without the schema event."""
         made = kernels.EventCollector(self.table, types=self.types, primary_key=self.key or None)
         made.add({"type": "schema", "columns_b": list(self.columns)})
         return made

@@ -63,7 +63,7 @@ def run_on_spark(
 
 
 def _cores(session: SparkSession) -> int:
-    """About how many tasks run at once; a Connect client knows it only from the setting."""
+    """About how many tasks run at once; a Connect client reads it only from the setting."""
     if is_connect_session(session):
         return int(session.conf.get("spark.default.parallelism", "8") or 8)
     return max(1, session.sparkContext.defaultParallelism)

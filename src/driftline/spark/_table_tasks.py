@@ -113,12 +113,12 @@ def hash_task(plan: TaskPlan, batches: Batches) -> Batches:
 
 
 def match_task(plan: TaskPlan, batches: Batches) -> Batches:
-    """Row hashes of buckets in, wanted rows by group of splits out."""
+    """Row hashes of buckets in, selected rows by group of splits out."""
     return pack(_match(unpack(batches), plan))
 
 
 def pick_task(plan: TaskPlan, batches: Batches) -> Batches:
-    """Wanted rows of groups in, rows by range of the output out."""
+    """Selected rows of groups in, rows by range of the output out."""
     return pack(_pick(unpack(batches), plan))
 
 

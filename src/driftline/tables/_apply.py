@@ -415,7 +415,7 @@ class _Merge:
             return cell, cell
         if not self._differ(name, before, mine):
             return other, other
-        # Nobody compares an ignored column, so different changes of it are no conflict.
+        # No rule compares an ignored column, so different changes of it are no conflict.
         if not self._differ(name, mine, other) or (name not in self._rules and mine is not None):
             return mine, mine
         self._note(base, ours, theirs, name)

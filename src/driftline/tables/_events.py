@@ -39,7 +39,7 @@ class Stats:
     shows_skipped: bool = False
     shows_dropped: bool = False
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
-    profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were asked for
+    profile: Profile | None = field(default=None, compare=False)  # the kinds of change, where they were requested
     notes: tuple[str, ...] = field(default=(), compare=False)  # how columns of two types were compared
     options: TableOptions | None = field(default=None, compare=False)  # those of the job, by the names of columns
 
@@ -152,7 +152,7 @@ def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[
 
 
 def joined_profile(parts: Iterable[Profile | None], compared: Comparison, stats: Stats) -> Profile | None:
-    """The profiles of the parts of the output, in order, as one; None where none was asked for."""
+    """The profiles of the parts of the output, in order, as one; None where none was requested."""
     found = [part for part in parts if part is not None]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""A diff in words (titles, `--explain`, hints on errors), and how a pair of files wants to be read (`--auto`).
+"""A diff in words (titles, `--explain`, hints on errors), and how a pair of files is to be read (`--auto`).
 
 Only the reading is chosen here (encoding, delimiter, header, lines above it), and the key where none is given. A file
 of several columns that strict reading accepts is read strictly, unless the given key is not in it. Every choice is an

@@ -105,7 +105,7 @@ def _new_name(old: str, new: object) -> str:
 
 
 def parse_encoding(value: str) -> str:
-    """The name of a text encoding that this Python knows, in Python's own spelling."""
+    """The name of a text encoding that this Python has, in Python's own spelling."""
     try:
         found = codecs.lookup(value)
     except (LookupError, TypeError, ValueError):

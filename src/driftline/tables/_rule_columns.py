@@ -199,7 +199,7 @@ def _time_forms(cells: pl.Series, rule: CellRule, typed: bool, *, with_clock: bo
     is_plain = cell.str.contains(f"^{quote}{_DAY}{clock}{quote}$")
     if rule.null_words:
         is_plain &= ~text.is_in(sorted(rule.nulls))
-    # A day that is none, such as the 30th of February, has no moment, and `_rules` says what it is.
+    # A day that is none, such as the 30th of February, has no point in time, and `_rules` says what it is.
     moment = (text.str.head(10) + pl.lit(" ") + text.str.slice(11, 8).replace("", "00:00:00")).str.to_datetime(
         "%Y-%m-%d %H:%M:%S", time_unit="us", strict=False
     )

@@ -169,7 +169,7 @@ class LocalRun:
         work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
         kept: KeptRows | None = None
-        if self.job.kept is not None:  # the job wants the rows as they are stored
+        if self.job.kept is not None:  # the job needs the rows as they are stored
             kept = KeptRows(matched.a.layout, matched.b.layout, by_record=matched.plan.by_record)
             self.job.kept.append(kept)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):

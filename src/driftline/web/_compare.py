@@ -40,7 +40,7 @@ Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = b"application/json"
 NDJSON_TYPE = b"application/x-ndjson"
 _WAIT_SECONDS = 0.01
-_JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
+_JSON_FRAME_BYTES = 1 << 20  # space for the schema and the names around two payloads
 _RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
 Answer = TypeVar("Answer")
 Authorize = Callable[[Scope], None]  # raises what the caller lacks
@@ -113,17 +113,17 @@ class CompareLimits:
         return int(2 * self.payload_mb * BYTES_PER_MB) + _JSON_FRAME_BYTES
 
     def limited(self, config: dict[str, Any] | None) -> dict[str, Any]:
-        """The caller's settings within the caps: larger payloads are cut down to them, other wishes are refused."""
+        """The caller's settings within the caps: larger payloads are cut down to them, other settings are refused."""
         settings = dict(config or {})
         for name in ("timeout_seconds", "max_depth"):
-            wanted, cap = settings.get(name), getattr(self, name)
-            if isinstance(wanted, int | float) and wanted > cap:
-                message = f"config property {name} can be at most {cap:g} here, not {wanted:g}"
+            requested, cap = settings.get(name), getattr(self, name)
+            if isinstance(requested, int | float) and requested > cap:
+                message = f"config property {name} can be at most {cap:g} here, not {requested:g}"
                 raise PayloadError(message, details={"reason": message, "property": name, "limit": cap})
         settings.setdefault("timeout_seconds", min(EngineConfig().timeout_seconds, self.timeout_seconds))
-        wanted = settings.get("max_payload_size_mb", self.payload_mb)
-        if isinstance(wanted, int | float) and not isinstance(wanted, bool):
-            settings["max_payload_size_mb"] = min(wanted, self.payload_mb)
+        requested = settings.get("max_payload_size_mb", self.payload_mb)
+        if isinstance(requested, int | float) and not isinstance(requested, bool):
+            settings["max_payload_size_mb"] = min(requested, self.payload_mb)
         return settings
 
 
@@ -299,10 +299,10 @@ class CompareService:
 
 async def _refuse(scope: Scope, send: Send, error: DriftlineError) -> None:
     """The error response of the comparison (payloads §6), with the members that every error of the server has."""
-    told = error if isinstance(error, PayloadError) else public_error(error)
-    status = 422 if told.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(told.code.wire, 422)
-    headers = {**error_headers(told), **({"Allow": told.allow} if "allow" in told.context else {})}
-    body = {**error_response(_payload_error(told)), "code": told.code.wire, "requestId": scope["request_id"]}
+    public = error if isinstance(error, PayloadError) else public_error(error)
+    status = 422 if public.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(public.code.wire, 422)
+    headers = {**error_headers(public), **({"Allow": public.allow} if "allow" in public.context else {})}
+    body = {**error_response(_payload_error(public)), "code": public.code.wire, "requestId": scope["request_id"]}
     shown = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send_bytes(send, status, to_json_bytes(body), JSON_TYPE, shown)
 
@@ -323,7 +323,7 @@ async def _lines(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[list
         rest.append(head)
         size += len(head)
         if size > limit:
-            rest = [b""]  # remembers only that it was too long
+            rest = [b""]  # records only that it was too long
         if not tail:
             continue
         whole: list[bytes | None] = [b"".join(rest) if size <= limit else None, *tail[:-1]]

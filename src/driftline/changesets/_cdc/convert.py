@@ -268,14 +268,14 @@ def deltas_from_cdc(
     notes: list[CdcNote] | None = None,
 ) -> Iterator[deltas.RowDelta]:
     """The same messages as row deltas; timestamps count up from `start`, or come from a clock."""
-    moments = iter(start.now, None) if isinstance(start, deltas.Clock) else count(start)
+    timestamps = iter(start.now, None) if isinstance(start, deltas.Clock) else count(start)
     options = CdcOptions(source, before, on_truncate)
     for change in row_changes(lines, tables, options, [] if notes is None else notes):
         with AtLine(change.line):
-            yield from _deltas(change, client_id, moments)
+            yield from _deltas(change, client_id, timestamps)
 
 
-def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) -> Iterator[deltas.RowDelta]:
+def _deltas(change: RowChange, client_id: str, timestamps: Iterator[int | None]) -> Iterator[deltas.RowDelta]:
     for op, key, values in change.steps():
         if op == "UPDATE" and not values:
             continue
@@ -290,7 +290,7 @@ def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) ->
             row_id=deltas.row_id_of_key(list(key.values())),
             client_id=client_id,
             columns=columns,
-            hlc=next(moments) or 0,
+            hlc=next(timestamps) or 0,
         )
 
 

@@ -231,8 +231,8 @@ def _scaled(encoded: str, scale: object) -> str:
 def _time(value: object, name: str) -> str:
     """A date, a time of day or an instant from a number of its units since 1970 or midnight."""
     form, nanoseconds = _TIMES[name]
-    moment = _EPOCH + timedelta(microseconds=int(str(value)) * nanoseconds // 1000)
-    return moment.strftime(form).rjust(26 if form == _INSTANT else 0, "0")
+    instant = _EPOCH + timedelta(microseconds=int(str(value)) * nanoseconds // 1000)
+    return instant.strftime(form).rjust(26 if form == _INSTANT else 0, "0")
 
 
 # Maxwell of MySQL: rows with the old values of changed columns, so that old rows are whole.

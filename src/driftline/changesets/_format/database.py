@@ -307,8 +307,8 @@ def shape_differences(old: StoredTable, new: StoredTable) -> list[str]:
     before, after = ([folded(column.name) for column in side.columns] for side in (old, new))
     if before != after:
         only = {"OLD": [name for name in before if name not in after], "NEW": [n for n in after if n not in before]}
-        told = [f"only {side} has column {', '.join(names)}" for side, names in only.items() if names]
-        return ["; ".join(told) or "its columns are in another order"]
+        missing = [f"only {side} has column {', '.join(names)}" for side, names in only.items() if names]
+        return ["; ".join(missing) or "its columns are in another order"]
     was, now = _traits(old), _traits(new)
     names = dict.fromkeys([*was, *now])
     differing = [name for name in names if was.get(name) != now.get(name)]
@@ -316,7 +316,7 @@ def shape_differences(old: StoredTable, new: StoredTable) -> list[str]:
 
 
 def _traits(table: StoredTable) -> dict[str, str]:
-    """What decides which rows a table can hold and how they are told apart, in words."""
+    """The constraints of a table and its identity of rows, as text."""
     traits = {
         "key": ", ".join(map(folded, table.primary_key)),
         "key collation": ", ".join(table.key_collations).upper(),
@@ -368,8 +368,8 @@ def stored_tables(
         "JOIN pragma_table_list AS l ON l.name = s.name AND l.schema = ? WHERE s.type = 'table' ORDER BY s.rowid"
     )
     found: list[tuple[Any, ...]] = connection.execute(query, (schema,)).fetchall()
-    wanted = {folded(row[0]): row for row in found if names is None or folded(row[0]) in names}
-    return {name: _read_table(connection, schema, *row) for name, row in wanted.items()}
+    expected = {folded(row[0]): row for row in found if names is None or folded(row[0]) in names}
+    return {name: _read_table(connection, schema, *row) for name, row in expected.items()}
 
 
 def _read_table(
@@ -438,7 +438,7 @@ def owner_of(name: str, tables: Mapping[str, StoredTable]) -> StoredTable | None
 
 
 def _column(name: str, declared: str, text: str | None, strict: bool) -> Column:
-    """A column with its default; what only a running INSERT knows (CURRENT_TIMESTAMP, random()) is `UNDEFINED`."""
+    """A column with its default; what only a running INSERT computes (CURRENT_TIMESTAMP, random()) is `UNDEFINED`."""
     affinity = affinity_of(declared, strict=strict)
     if text is None:
         return Column(name, declared, affinity)

@@ -1,7 +1,7 @@
 """Reading changeset bytes: sections, records and fields, every length checked against what is there.
 
 A file in memory and a stream are read by the same loop (`walk`): it sees a window of the bytes, and where a record
-runs over the window's end it asks for more.
+runs over the window's end it reads more.
 """
 
 from __future__ import annotations

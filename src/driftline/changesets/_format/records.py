@@ -162,7 +162,7 @@ class Vector:
 def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
     """Where two columns differ as SQLite sees it: by type, numerically, or by bytes (changesets §1.5).
 
-    `bitwise` tells 0.0 from -0.0, as the session does when it looks for a key.
+    `bitwise` distinguishes 0.0 from -0.0, as the session does when it looks for a key.
     """
     if isinstance(left.tags, int) and isinstance(right.tags, int):
         if left.tags != right.tags:
@@ -379,11 +379,11 @@ class RecordWriter:
         if present is not None and not present.all():
             tags = np.where(present, tags, Tag.UNDEFINED).astype(np.uint8)
         self.byte(tags)
-        for wanted, content, add in (
+        for selected, content, add in (
             ((Tag.INTEGER, Tag.REAL), vector.numbers, self._numbers),
             ((Tag.TEXT, Tag.BLOB), vector.data, self._data),
         ):
-            rows: Any = tags in wanted if isinstance(tags, int) else (tags == wanted[0]) | (tags == wanted[1])
+            rows: Any = tags in selected if isinstance(tags, int) else (tags == selected[0]) | (tags == selected[1])
             if content is not None and np.any(rows):
                 add(content, None if np.all(rows) else rows)
 

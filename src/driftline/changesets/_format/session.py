@@ -134,7 +134,7 @@ def _named_columns(data: Any) -> list[tuple[str, Any]]:
     if isinstance(data, Mapping):
         return list(data.items())
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        # Polars frames, and anything else that speaks the Arrow C stream.
+        # Polars frames, and anything else that implements the Arrow C stream.
         data = data.to_arrow() if hasattr(data, "to_arrow") else pa.table(data)
     return list(zip(data.schema.names, data.columns, strict=True))
 

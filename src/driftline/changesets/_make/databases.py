@@ -186,8 +186,8 @@ class DiffSettings:
         for name in (*tables, *skip):
             if folded(name) not in known:
                 raise refused("unknown_table", f'no database has a table "{name}"')
-        wanted, left_out = (set(map(folded, names)) for names in (tables, skip))
-        return lambda name: folded(name) not in left_out and (self.tables is None or folded(name) in wanted)
+        selected, left_out = (set(map(folded, names)) for names in (tables, skip))
+        return lambda name: folded(name) not in left_out and (self.tables is None or folded(name) in selected)
 
 
 def diff(
@@ -289,7 +289,7 @@ def opened_sides(old: StrPath, new: StrPath) -> Iterator[Sides]:
 
 def shadows_differ(sides: Sides, table: StoredTable) -> bool:
     """Whether the tables in which a virtual table stores what it has differ."""
-    kinds = ("shadow",) if table.columns else ("shadow", "table")  # SQLite knows them by the module, if it is here
+    kinds = ("shadow",) if table.columns else ("shadow", "table")  # SQLite recognises them by the module, if it is here
     shadows = [side for name, side in sides.new.items() if side.kind in kinds and owner_of(name, sides.new) is table]
     pairs = ((shadow, sides.old.get(folded(shadow.name))) for shadow in shadows)
     return any(old is None or TablePair(sides.connection, new, old).contents_differ() for new, old in pairs)
@@ -315,7 +315,7 @@ def changed_settings(sides: Sides, table: StoredTable) -> dict[str, Any]:
 
 
 def is_current(sides: Sides, table: StoredTable, side: str = NEW) -> bool:
-    """Whether a full-text index agrees with the rows of its table; FTS itself tells, by a statement that writes."""
+    """Whether a full-text index agrees with the rows of its table; FTS itself checks it, by a statement that writes."""
     name = quoted(table.name)
     check = f"INSERT INTO {name} ({name}) VALUES ('integrity-check')"  # noqa: S608
     if table.module == "fts5":
@@ -341,13 +341,13 @@ class _Comparison:
     settings: DiffSettings
 
     def run(self) -> None:
-        """Compare all tables, or those that are wanted, except those to skip."""
+        """Compare all tables, or those that are selected, except those to skip."""
         known = [*self.sides.new, *(name for name in self.sides.old if name not in self.sides.new)]
         is_whole = self.settings.tables is None
-        wanted = list(filter(self.settings.selection(known), known))
-        for name in wanted:
+        selected = list(filter(self.settings.selection(known), known))
+        for name in selected:
             self._compare(name, by_name=not is_whole)
-        for name in wanted if self.settings.virtual else ():
+        for name in selected if self.settings.virtual else ():
             self._compare_index(name)
         if is_whole:
             # Changes of rows do not touch views, indexes and triggers.

@@ -136,7 +136,7 @@ class EventCollector:
     ) -> None:
         self._name = name
         self._types = {folded(column): declared for column, declared in (types or {}).items()}
-        self._wanted = columns
+        self._requested = columns
         self._columns: list[str] = []
         self.key: list[str] | None = None if primary_key is None else list(primary_key)
         self._images: list[Row | None] = []
@@ -146,12 +146,12 @@ class EventCollector:
         kind = event.get("type")
         if kind == "schema":
             columns = list(event["columns_b"])
-            if self._wanted is not None and set(columns) != set(self._wanted):
+            if self._requested is not None and set(columns) != set(self._requested):
                 raise refused(
                     "schema_mismatch",
-                    f"table {self._name} has columns {', '.join(self._wanted)}, the diff {', '.join(columns)}",
+                    f"table {self._name} has columns {', '.join(self._requested)}, the diff {', '.join(columns)}",
                 )
-            self._columns = columns if self._wanted is None else list(self._wanted)
+            self._columns = columns if self._requested is None else list(self._requested)
             return
         if kind in _FRAME:
             return

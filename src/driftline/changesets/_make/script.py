@@ -3,7 +3,7 @@
 The schema's statements are run on a copy of OLD, and the rows of that copy are compared with those of NEW: so the rows
 that the script changes are exactly those that the schema's statements leave different.
 
-A table whose definition differs is altered where ALTER TABLE leads to the wanted definition, which SQLite itself tells
+A table whose definition differs is altered where ALTER TABLE leads to the new definition, which SQLite itself decides
 on an empty copy; otherwise it is rebuilt by the procedure of sqlite.org/lang_altertable.html, section 7.
 """
 
@@ -108,7 +108,7 @@ class SchemaPlan:
                 connection.execute(statement)
 
 
-def plan_schema(old: Schema, new: Schema, is_wanted: Callable[[SchemaObject], bool]) -> SchemaPlan:
+def plan_schema(old: Schema, new: Schema, is_selected: Callable[[SchemaObject], bool]) -> SchemaPlan:
     """How to make schema `old` into `new`, triggers aside: those depend on which rows change."""
 
     def is_carried_over(item: SchemaObject) -> bool:
@@ -117,9 +117,9 @@ def plan_schema(old: Schema, new: Schema, is_wanted: Callable[[SchemaObject], bo
         return item.key in old.objects and item.key in new.objects and all(t and t.kind == "table" for t in tables)
 
     plan = SchemaPlan()
-    wanted = [item for item in new.objects.values() if is_wanted(item)]
-    gone = [item for item in old.objects.values() if is_wanted(item) and not item.same(new.objects.get(item.key))]
-    made = [item for item in wanted if not item.same(old.objects.get(item.key))]
+    expected = [item for item in new.objects.values() if is_selected(item)]
+    gone = [item for item in old.objects.values() if is_selected(item) and not item.same(new.objects.get(item.key))]
+    made = [item for item in expected if not item.same(old.objects.get(item.key))]
     dropped = [item for item in gone if item.kind == "table" and not is_carried_over(item)]
     tables, views = ([item for item in made if item.kind == kind] for kind in ("table", "view"))
     plan.drop_views = [item.drop for item in gone if item.kind == "view"]
@@ -141,13 +141,13 @@ def plan_schema(old: Schema, new: Schema, is_wanted: Callable[[SchemaObject], bo
                 _rebuilt(old.tables[name], new.tables[name], next(name for name in names if name not in taken))
             )
         plan.before += altered
-    indexes = [item for item in wanted if item.kind == "index" and (item in made or folded(item.table) in rebuilt)]
+    indexes = [item for item in expected if item.kind == "index" and (item in made or folded(item.table) in rebuilt)]
     plan.after += [item.statement for item in (*indexes, *views)]
     return plan
 
 
 def _altered(old: StoredTable, new: StoredTable) -> list[str] | None:
-    """ALTER TABLE statements that lead to the wanted definition; None where there are none."""
+    """ALTER TABLE statements that lead to the new definition; None where there are none."""
     before, after = old.definition, new.definition
     if old.name != new.name:
         return None
@@ -177,7 +177,7 @@ def _can_be_added(column: sqlite.ColumnDefinition) -> bool:
 
 
 def _leads_to(before: sqlite.TableDefinition, after: sqlite.TableDefinition, statements: list[str]) -> bool:
-    """Whether SQLite arrives at the wanted definition by ALTER TABLE, tried on an empty table."""
+    """Whether SQLite arrives at the new definition by ALTER TABLE, tried on an empty table."""
     scratch = apsw.Connection(":memory:")
     scratch.collation_needed(sqlite.register_any)
     try:
@@ -279,19 +279,19 @@ def script_to(out: IO[bytes], old: StrPath, new: StrPath, settings: databases.Di
             old_schema = Schema.of(source)
         with sqlite.explained(str(new)):
             new_schema = Schema.of(target)
-        wants = settings.selection({*new_schema.tables, *old_schema.tables})
-        plan = plan_schema(old_schema, new_schema, lambda item: wants(item.table))
+        selects = settings.selection({*new_schema.tables, *old_schema.tables})
+        plan = plan_schema(old_schema, new_schema, lambda item: selects(item.table))
         migrated = _migrated(stack, source, plan, old)
         sides = stack.enter_context(databases.opened_sides(migrated, new))
         touched = set(plan.touched)
         with sqlite.explained(str(new)):
-            script = _Rows(sides, found, rows, wants)
+            script = _Rows(sides, found, rows, selects)
             touched |= script.run()
 
             # Triggers go first and come last: rows arrive as they are in NEW, without any further effect.
             def moves(item: SchemaObject, other: SchemaObject | None) -> bool:
                 is_touched = plan.changes_tables or folded(item.table) in touched
-                return wants(item.table) and (is_touched or not item.same(other))
+                return selects(item.table) and (is_touched or not item.same(other))
 
             dropped = [item.drop for item in old_schema.triggers() if moves(item, new_schema.objects.get(item.key))]
             made = [item.statement for item in new_schema.triggers() if moves(item, old_schema.objects.get(item.key))]
@@ -407,13 +407,17 @@ class _Rows:
     """Writes the statements that make the rows of the migrated database into those of NEW."""
 
     def __init__(
-        self, sides: databases.Sides, found: databases.DiffFindings, out: IO[bytes], wants: Callable[[str], bool]
+        self,
+        sides: databases.Sides,
+        found: databases.DiffFindings,
+        out: IO[bytes],
+        selects: Callable[[str], bool],
     ) -> None:
         self._sides = sides
         self._connection = sides.connection
         self._found = found
         self._out = out
-        self._wants = wants
+        self._selects = selects
         self._literal = show.script_literals(sides.encoding)
         self.rebuilds: list[str] = []
 
@@ -422,7 +426,7 @@ class _Rows:
         touched = set()
         for name, new in self._sides.new.items():
             old = self._sides.old.get(name)
-            if new.is_internal or new.kind == "shadow" or old is None or not self._wants(name):
+            if new.is_internal or new.kind == "shadow" or old is None or not self._selects(name):
                 continue
             if changes := self._plain(new, old) if new.has_rows else 0:
                 touched.add(name)
@@ -455,7 +459,7 @@ class _Rows:
         return statements.write_to(self._out, pair.changes())
 
     def _replace_rows(self, table: StoredTable, where: str) -> int:
-        """Rows that no key tells apart: all of them go, and those of NEW come."""
+        """Rows that no key identifies: all of them are deleted, and those of NEW are inserted."""
         name = quoted(table.name)
         names = ", ".join(quoted(column.name) for column in table.columns)
         show.write_line(self._out, f"DELETE FROM {name} WHERE {where};")  # noqa: S608

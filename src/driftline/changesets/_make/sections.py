@@ -157,7 +157,7 @@ class Spool:
     def write_to(self, out: IO[bytes], *, event_after_last_key: bool, keys_are_unique: bool = False) -> int:
         """Write the section in the order of a session; how many records there are (changesets §2.1).
 
-        `keys_are_unique` is for events of a database, whose index has told its keys apart already.
+        `keys_are_unique` is for events of a database, whose index has made its keys unique already.
         """
         if not self._hashes:
             return 0

@@ -136,8 +136,8 @@ class _Parser:
         parts = self._condition(table)
         key = {name: _stored(table, name, value) for name, value in parts}
         if set(key) != set(table.primary_key) or any(key[name] != _stored(table, name, v) for name, v in parts):
-            wanted = " AND ".join(f"{name} = …" for name in table.primary_key)
-            raise self._refused(f"WHERE must be exactly: {wanted}", start)
+            expected = " AND ".join(f"{name} = …" for name in table.primary_key)
+            raise self._refused(f"WHERE must be exactly: {expected}", start)
         return None if None in key.values() else key
 
     def _condition(self, table: Table) -> list[tuple[str, Value]]:
@@ -180,10 +180,10 @@ class _Parser:
             raise self._refused(f'table {table.name} has no column "{name}"', start)
         return table.column_index[folded(name)]
 
-    def _name(self, wanted: str) -> str:
+    def _name(self, expected: str) -> str:
         token = self._peek()
         if token is None or token.kind not in ("name", "word"):
-            raise self._refused_here(f"{wanted} is wanted")
+            raise self._refused_here(f"{expected} is wanted")
         self._place += 1
         return token.name
 
@@ -234,9 +234,9 @@ class _Parser:
         self._place += found
         return found
 
-    def _expect(self, text: str, wanted: str) -> None:
+    def _expect(self, text: str, expected: str) -> None:
         if not self._skip(text):
-            raise self._refused_here(f"{wanted} is wanted")
+            raise self._refused_here(f"{expected} is wanted")
 
     def _offset(self) -> int:
         token = self._peek()

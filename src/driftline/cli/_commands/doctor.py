@@ -1,4 +1,4 @@
-"""`driftline doctor`: what this machine has, what is wrong with it and how to mend it."""
+"""`driftline doctor`: what this machine has, what is wrong with it and how to fix it."""
 
 from __future__ import annotations
 
@@ -87,17 +87,17 @@ def _checked(subject: str, look: Callable[[], Finding]) -> Finding:
 def _disk() -> Finding:
     place = tempfile.gettempdir()
     advice = "large inputs spill there: free some space or set TMPDIR elsewhere"
-    return _room("disk", shutil.disk_usage(place).free, f"free in {place}", advice)
+    return _free_space("disk", shutil.disk_usage(place).free, f"free in {place}", advice)
 
 
 def _memory() -> Finding:
     import psutil
 
     advice = "close other programs, or limit driftline with --memory"
-    return _room("memory", psutil.virtual_memory().available, f"free, {os.cpu_count()} cores", advice)
+    return _free_space("memory", psutil.virtual_memory().available, f"free, {os.cpu_count()} cores", advice)
 
 
-def _room(subject: str, count: int, words: str, advice: str) -> Finding:
+def _free_space(subject: str, count: int, words: str, advice: str) -> Finding:
     found = f"{count / 1e9:.1f} GB {words}"
     return Finding(subject, found) if count >= _LEAST_BYTES else Finding(subject, found, "warning", advice)
 

@@ -69,7 +69,7 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 @click.option("--snapshot", is_flag=True, help="Fetch the state of all rows; the cursor goes on behind it.")
 @click.option("--limit", type=click.IntRange(1, 10000), default=5000, show_default=True, help="Deltas of a page.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of stdout.")
-def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
+def pull(output: Path | None, cursor_file: Path | None, **requested: Any) -> None:
     """Fetch row deltas from a gateway as JSON lines, in order of arrival.
 
     With --cursor-file each delta is fetched once, also those that arrive late. A gateway that has forgotten old deltas
@@ -78,7 +78,7 @@ def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
 
     cursor = None
     with open_output(output) as out:
-        for rows, reached in _pages(cursor_file, **wanted):
+        for rows, reached in _pages(cursor_file, **requested):
             lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
             out.write("".join(f"{line}\n" for line in lines).encode())
             cursor = reached

@@ -148,15 +148,15 @@ def _attributes_file(is_global: bool) -> Path:
 
 
 def _add_attributes(path: Path, patterns: Sequence[str], name: str) -> list[str]:
-    wanted = [f"{pattern} diff={name} merge={name}" for pattern in patterns]
+    requested = [f"{pattern} diff={name} merge={name}" for pattern in patterns]
     with io_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         present = path.read_text(encoding="utf-8") if path.exists() else ""
-    missing = [line for line in wanted if line not in present.splitlines()]
+    missing = [line for line in requested if line not in present.splitlines()]
     if missing:
         start = present if not present or present.endswith("\n") else present + "\n"
         write_atomically(path, (start + "".join(f"{line}\n" for line in missing)).encode())
-    return wanted
+    return requested
 
 
 @git.command()

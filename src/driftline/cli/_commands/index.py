@@ -30,7 +30,7 @@ _STATES = ("latest", "worktree", "staged")
 _PREFIXES = ("build", "snap", "tag", "path", "git")
 
 
-class TwoSidesCommand(views.AnsweringCommand):
+class TwoSidesCommand(views.OutputCommand):
     """Takes both sides as options or, shorter, as words like those of `git diff`; paths stand behind `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -94,7 +94,7 @@ def _reference(word: str) -> str:
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @engine_options
 @views.output_options((*views.FORMATS, "html", "github"))
-@views.answers
+@views.with_output
 def index_diff(
     *,
     from_ref: str | None,
@@ -150,7 +150,7 @@ def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, wit
     from driftline.core import choose_engine
 
     # Sizes are not known before the indexes are made, which is a part of the work: repositories are spread over the
-    # cores of this machine, unless Spark was asked for or is configured.
+    # cores of this machine, unless Spark was requested or is configured.
     if choose_engine("index", engine, sizes=lambda: [None], master=master).name == "spark":
         from driftline.spark import run_jobs
 
@@ -161,13 +161,13 @@ def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, wit
         return run_many(jobs, tracker, with_events=with_events)
 
 
-@index.command("build", cls=views.AnsweringCommand)
+@index.command("build", cls=views.OutputCommand)
 @click.argument("repository", metavar="REPO[@REF]")
 @click.option("--force", is_flag=True, help="Build anew, even if the build is there.")
 @click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
 @views.cache_root_option
 @views.output_options(("text", "json"))
-@views.answers
+@views.with_output
 def build_index(
     *, repository: str, force: bool, wait_ms: str, cache_root: str | None, format_name: str, compact: bool
 ) -> int:
@@ -212,7 +212,7 @@ def _lines(built: Built) -> Iterator[str]:
 @views.repo_option
 @views.cache_root_option
 @views.output_options((*views.FORMATS, "github"))
-@views.answers
+@views.with_output
 def api(
     *,
     from_ref: str | None,
@@ -264,30 +264,30 @@ def _accept(report: ApiReport, repo: str) -> list[str]:
     return [f"{len(report.breaking)} breaks added to {ACCEPTED_FILE}: say why, and commit it"]
 
 
-@index.command("show", cls=views.AnsweringCommand)
+@index.command("show", cls=views.OutputCommand)
 @click.argument("given_id", metavar="[DIFF]", required=False)
 @click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff, instead of DIFF.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @views.cache_root_option
 @views.repo_option
 @views.output_options((*views.FORMATS, "html"))
-@views.answers
+@views.with_output
 def show(*, given_id: str | None, diff_id: str | None, cache_root: str | None, repo: str | None, **output: Any) -> int:
     """Show a persisted diff."""
-    wanted = diff_id or given_id
-    if not wanted:
+    requested = diff_id or given_id
+    if not requested:
         raise IndexRefError("the id of a diff is needed: driftline index show DIFF (driftline index list has them)")
-    stored = views.open_registry(cache_root, repo).load(wanted)
+    stored = views.open_registry(cache_root, repo).load(requested)
     views.print_diff(stored, facts={"inputs": stored.inputs}, repo=repo, **output)
     return SAME
 
 
-@index.command("list", cls=views.AnsweringCommand)
+@index.command("list", cls=views.OutputCommand)
 @click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
 @views.cache_root_option
 @views.repo_option
 @views.output_options()
-@views.answers
+@views.with_output
 def list_diffs(
     *, modes: tuple[str, ...], cache_root: str | None, repo: str | None, format_name: str, compact: bool
 ) -> int:
@@ -309,7 +309,7 @@ def list_diffs(
     return SAME
 
 
-@index.command("prune", cls=views.AnsweringCommand)
+@index.command("prune", cls=views.OutputCommand)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
 @click.option("--max-builds", default="20", show_default=True, metavar="N", help="Keep the newest N builds.")
@@ -318,7 +318,7 @@ def list_diffs(
 @views.cache_root_option
 @views.repo_option
 @views.output_options()
-@views.answers
+@views.with_output
 def prune_diffs(
     *,
     dry_run: bool,

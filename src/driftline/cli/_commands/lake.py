@@ -55,10 +55,10 @@ def text_or_json(json_means: str) -> Callable[[Function], Function]:
         @click.option("--format", "format_name", type=click.Choice(["text", "json"]), help=f"json: {json_means}")
         @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as --format json.")
         @wraps(command)
-        def settled(*, format_name: str | None, as_json: bool, **options: object) -> Any:
+        def with_format(*, format_name: str | None, as_json: bool, **options: object) -> Any:
             return command(format_name=format_name or ("json" if as_json else "text"), **options)
 
-        return settled
+        return with_format
 
     return add
 
@@ -79,19 +79,25 @@ class Folds:
 
     def of_each(self, tables: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The same for several tables, which share one Spark session where they need one."""
+        from driftline.lake import run_locally
+
         with ExitStack() as stack:
-            session: Any = None
+            engines: dict[str, Engine] = {"local": run_locally}
             for table in tables:
                 name = chosen_engine("lake", self.engine, self.master, partial(self._sizes, table))
-                if name == "spark" and session is None:
-                    from driftline.spark import open_session
+                if name not in engines:
+                    from driftline.spark import lake_engine, open_session
 
-                    session = stack.enter_context(open_session(self.master))
+                    engines[name] = lake_engine(stack.enter_context(open_session(self.master)))
                 with progress_bar() as tracker:
-                    yield table, {"engine": _fold_engine(name, session), "tracker": tracker}
+                    yield table, {"engine": engines[name], "tracker": tracker}
 
     def _sizes(self, table: str) -> list[int | None]:
-        return [table_bytes(self.lake, table)]
+        """The bytes of the table's delta files."""
+        from driftline.lake import load
+
+        deltas_table = load(self.lake, table, "deltas")
+        return [0 if deltas_table is None else sum(file.size for file in deltas_table.files())]
 
 
 def fold_options(command: Function) -> Function:
@@ -109,25 +115,6 @@ def open_lake(location: str) -> Lake:
     from driftline.lake import Lake
 
     return Lake(location)
-
-
-def table_bytes(lake: Lake, table: str) -> int:
-    """How many bytes of delta files a table has."""
-    from driftline.lake import load
-
-    deltas_table = load(lake, table, "deltas")
-    return 0 if deltas_table is None else sum(file.size for file in deltas_table.files())
-
-
-def _fold_engine(name: str, session: Any) -> Engine:
-    """The scheduler of folds: threads of this machine, or a Spark session."""
-    if name == "local":
-        from driftline.lake import run_locally
-
-        return run_locally
-    from driftline.spark import lake_engine
-
-    return lake_engine(session)
 
 
 # `driftline lake schema|extract|flush|compact`: what changes a lake.
@@ -149,10 +136,10 @@ def schema(table: str, file: Path | None, location: str) -> int:
         content = json.loads(file.read_bytes())
     except ValueError as error:
         raise DeltaError(f"{file} is not JSON: {error}", path=str(file)) from error
-    wanted = TableSchema.from_wire(content)
-    if wanted.table != table:
-        raise DeltaError(f"{file} is the schema of table {wanted.table!r}, not of {table!r}", path=str(file))
-    register(lake, wanted)
+    declared = TableSchema.from_wire(content)
+    if declared.table != table:
+        raise DeltaError(f"{file} is the schema of table {declared.table!r}, not of {table!r}", path=str(file))
+    register(lake, declared)
     return SAME
 
 
@@ -405,7 +392,11 @@ def _flush_files(
     with ExitStack() as stack:
         paths = [_as_file(name, stack) for name in files]
         name = chosen_engine("lake", engine, master, lambda: (path.stat().st_size for path in paths))
-        scheduler = _scheduler(name, master, stack)
+        scheduler: Scheduler | None = None
+        if name == "spark":
+            from driftline.spark import ingest_on_spark, open_session
+
+            scheduler = partial(ingest_on_spark, stack.enter_context(open_session(master)))
         for path in paths:
             yield from flush_file(lake, path, gateway, scheduler)
 
@@ -423,11 +414,3 @@ def _as_file(name: str, stack: ExitStack) -> Path:
     with open(folder / "stdin", "wb") as out:
         shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
     return folder / "stdin"
-
-
-def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler | None:
-    if name == "local":
-        return None
-    from driftline.spark import ingest_on_spark, open_session
-
-    return partial(ingest_on_spark, stack.enter_context(open_session(master)))

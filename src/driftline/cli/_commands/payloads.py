@@ -67,17 +67,17 @@ def batch(
     """Compare many pairs of payloads and add up what differs."""
     from driftline.payloads import annotation_lines, parse_conditions, run_batch, write_for_ci
 
-    wanted = parse_conditions(conditions)
+    requested = parse_conditions(conditions)
     job = _job(inputs, schemas, **options)
     name = chosen_engine("payloads", engine, master, lambda: [job.size])
     with progress_bar(show=progress) as tracker, _scheduler(name, job, master, workers, tracker) as scheduler:
         totals = run_batch(job, output, scheduler, tracker)
     _report(totals, output)
-    reasons = totals.reasons(wanted)
+    reasons = totals.reasons(requested)
     write_for_ci(job, totals.view(), reasons, junit, sarif, summary)
     for line in annotation_lines(job, totals.view()) if annotations else ():
         click.echo(line)
-    for reason in reasons if wanted else ():
+    for reason in reasons if requested else ():
         click.echo(f"gate: {reason}", err=True)
     return DIFFERENT if reasons else SAME
 
@@ -199,7 +199,7 @@ def pairs(captures: tuple[str, ...], output: str | None, **pairing: tuple[str, .
 @click.option("--root", metavar="NAME", help="The root schema: a component, a JSON Pointer, or an operation.")
 @click.option("--endpoint", metavar="NAME", help="Look at the pairs of one endpoint only.")
 @click.option("--noise", metavar="OLD_OLD", help="Pairs of Old with itself.")
-@click.option("--accept", "wanted", multiple=True, metavar="preserving|sure|all|ID", help="What is put into force.")
+@click.option("--accept", "accepted", multiple=True, metavar="preserving|sure|all|ID", help="What is put into force.")
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--apply", "target", metavar="FILE", help="Put the accepted rules into the schema FILE; show the change.")
 @click.option("--page", metavar="FILE", help="Also write a page to look through the suggestions.")
@@ -211,7 +211,7 @@ def suggest(
     root: str | None,
     endpoint: str | None,
     noise: str | None,
-    wanted: tuple[str, ...],
+    accepted: tuple[str, ...],
     output: str | None,
     target: str | None,
     page: str | None,
@@ -226,7 +226,7 @@ def suggest(
     if endpoint is not None:
         _check_endpoint(pairs, endpoint)
     found = suggest_file(pairs, noise, Path(base) if base is not None else None, root, endpoint)
-    words = wanted or ("preserving",)
+    words = accepted or ("preserving",)
     chosen = read_accepted(found, words)
     unknown = set(words) - {"preserving", "sure", "all"} - {one.id for one in found}
     if unknown:

@@ -158,7 +158,7 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
 
     declared = load(file)
     engine = options.pop("engine") or ("spark" if master else None)
-    with _telling_a_false_start(declared), stage_board(progress) as (tracker, *listeners):
+    with _reporting_false_start(declared), stage_board(progress) as (tracker, *listeners):
         options |= dict(zip(("on_start", "on_stage"), listeners, strict=True))
         record = run_pipeline(declared, engine=engine, master=master, tracker=tracker, **options)
     plain = record.to_dict()
@@ -178,7 +178,7 @@ def run(file: str, master: str | None, format_name: str, progress: bool | None, 
 @_text_or_json
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
-    from driftline.cli._views import show_status
+    from driftline.cli._views import on_terminal, show_stages
     from driftline.pipeline import RecordStore, load, report_of, state_directory
 
     declared = load(file)
@@ -190,12 +190,13 @@ def status(file: str, format_name: str) -> int:
     if format_name == "json":
         print(_indented(last))
     else:
-        show_status(shown)
+        print(f"{shown.pipeline}: {shown.result} in {shown.seconds:.1f} s, started {shown.started_at}")
+        show_stages(shown, shown.active_stages if on_terminal() else shown.stages)
     return shown.exit_code
 
 
 @contextmanager
-def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
+def _reporting_false_start(declared: Pipeline) -> Iterator[None]:
     """Notify of a run that cannot start (locked, no snapshots, no lake) as of one that failed."""
     from driftline.errors import Cancelled, DriftlineError
     from driftline.pipeline import failed_before_start, notify

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SIDES = ("a", "b")
 _FOR_PEOPLE = ("terminal", "summary", "markdown", "html")  # formats that say the kind of change
-_SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
+_SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only briefly
 
 
 # Options of table diffs, made from `tables.OPTIONS`, and rules files.
@@ -98,7 +98,7 @@ def given_options(
 
 
 @contextmanager
-def naming_remedies(job: tables.TableDiffJob, given: dict[str, Any]) -> Iterator[None]:
+def naming_hints(job: tables.TableDiffJob, given: dict[str, Any]) -> Iterator[None]:
     """Say behind an error which options take such files."""
     try:
         yield
@@ -261,7 +261,7 @@ def diff(
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
     job = tables.TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, profile=auto == "reading")
-    with naming_remedies(job, given), progress_bar(show=progress) as tracker:
+    with naming_hints(job, given), progress_bar(show=progress) as tracker:
         job = replace(job, tracker=tracker)
         if explain:
             return _explain(job, engine, given)

@@ -1,7 +1,7 @@
-"""Two surfaces compared: each difference is a named rule, told once under the name that callers know best.
+"""Two surfaces compared: each difference is a named rule, reported once under the name that callers use most.
 
 The languages share one comparison. Their readers say what they have to say in flags, and `Reading` holds the few
-questions that a language answers in its own way.
+questions that each language decides in its own way.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Reading:
         above, _, leaf = name.rpartition(".")
         owner = new.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value"):
-            return None  # told at the owner
+            return None  # reported at the owner
         if owner is not None and owner.kind in ("class", "interface", "enum", "record") and thing.kind != "module":
             if self.language == "python" and leaf in _OBJECT and leaf != "__init__":
                 return None
@@ -97,7 +97,7 @@ class Reading:
         above, _, leaf = name.rpartition(".")
         owner = old.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value"):
-            return  # told at the owner
+            return  # reported at the owner
         if owner is None or owner.kind == "module":
             yield "added", ""
         elif leaf == "__init__" and self.language == "python":
@@ -277,7 +277,7 @@ def _flags(before: Thing, after: Thing) -> Iterator[Told]:
             in_interface = rule.word == "abstract" and after.owner is not None and after.owner.kind in _INTERFACES
             said = {"closed": "non_exhaustive" in came, "final": "static" in after.flags}
             if said.get(rule.word):
-                continue  # another rule tells it, or nobody can override it
+                continue  # another rule reports it, or no caller can override it
             why = f"no longer {rule.why}" if rule.word in went and rule.when == "either" else rule.why
             yield ("member-added-required" if in_interface else rule.rule), why
 
@@ -357,7 +357,7 @@ def _kept(item: Param, other: Param, places: list[list[str]]) -> Iterator[Told]:
 
 
 def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Told]) -> list[Difference]:
-    """All differences; what lies in a file that could not be read on one side is not known, never removed."""
+    """All differences; what is in a file that could not be read on one side is not known, never removed."""
     found: dict[tuple[str, str, str, str], list[tuple[str, Thing | None, Thing | None]]] = defaultdict(list)
     for name, before, after in _pairs(old, new):
         doubt = next((item.file for item in (before, after) if item is not None and item.file in doubted), None)

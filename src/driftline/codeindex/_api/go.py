@@ -235,7 +235,7 @@ class _Reader:
                 yield fact
 
     def _inferred(self, node: Node | None) -> str:
-        """The type of a variable where its value tells it."""
+        """The type of a variable where its value determines it."""
         if node is None:
             return ""
         if node.type == "composite_literal":

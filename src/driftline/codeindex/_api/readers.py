@@ -100,7 +100,7 @@ def _manifest(language: str, source: bytes) -> FileFacts | None:
             kept = {name: tables[name] for name in _TABLES if name in tables}
         return FileFacts(manifest=json.loads(json.dumps(kept, default=str))) if kept else None
     except (ValueError, RecursionError):
-        return None  # told as a parse error of the file itself
+        return None  # reported as a parse error of the file itself
 
 
 # What a file on its own makes visible: the mark that definitions carry in a diff.

@@ -1,4 +1,4 @@
-"""`index api`: what happened to the API between two versions, and the version that the change asks for."""
+"""`index api`: what happened to the API between two versions, and the version that the change requires."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ApiReport:
 
     @property
     def bump(self) -> str | None:
-        """The version that the change asks for, below 1.0 by Cargo's habit; None where no version is known."""
+        """The version that the change requires, below 1.0 by Cargo's habit; None where no version is known."""
         found = _VERSION.match(self.version or "")
         level = next((level for level in (MAJOR, MINOR) if self.counts[level]), PATCH)
         if found is None or not any(self.counts.values()):

@@ -405,7 +405,7 @@ def _external(path: str, source: str, name: str) -> Thing:
 
 
 def _first(value: object) -> str | None:
-    """The target of an entry under the conditions that a compiler asks for."""
+    """The target of an entry under the conditions that a compiler sets."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):

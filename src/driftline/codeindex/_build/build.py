@@ -132,7 +132,7 @@ def build(
     force: bool = False,
     tracker: core.Tracker | None = None,
 ) -> Built:
-    """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
+    """Index a git revision and make it the latest build; only blobs that no earlier build contains are parsed."""
     source = GitRepository(repo)
     cache = open_cache(cache_root or default_cache_root(source))
     return build_index(source, revision, cache, current=True, force=force, tracker=tracker)
@@ -202,7 +202,7 @@ def _build_anew(writing: _Writing, cache: CacheRoot, wait_ms: int, *, force: boo
     old = folder.with_suffix(".old.tmp")
     # NumPy and the parsers are loaded while git lists the tree; most builds have something to parse.
     Thread(target=_load_extraction, daemon=True).start()
-    # By its lock a prune knows whether the process that writes a folder is still there.
+    # By its lock a prune sees whether the process that writes a folder is still there.
     with core.exclusive_lock(writer_lock(folder), scope="index-build", wait_seconds=wait_ms / 1000):
         try:
             _write_build(writing, folder)

@@ -105,7 +105,7 @@ def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracte
     try:
         facts = facts_of(language_name, source, root)
     except RecursionError:
-        too_deep = True  # told as a file that was not understood
+        too_deep = True  # reported as a file that was not understood
     if language_name in _PLAIN:
         mark_plain(found)
         facts = reader.plain_facts()
@@ -151,7 +151,7 @@ class _Reader:
         )
 
     def _assign_calls(self, captures: Captures) -> set[bytes]:
-        """Add each called name to the innermost definition around it; the rest is the module's, expressions nobody's."""
+        """Add each called name to the innermost definition around it; the rest is the module's, expressions belong to none."""
         module: set[bytes] = set()
         enclosing: list[Definition] = []
         waiting = iter(self.found)

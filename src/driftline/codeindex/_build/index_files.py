@@ -279,7 +279,7 @@ class BuiltIndex:
             return _chunk_rows(zstd.decompress(frame)) if frame else []
 
     def shard_path(self, shard: Shard) -> Path:
-        """The location of a shard, complete as far as its size tells; its bytes are not read."""
+        """The location of a shard, complete as far as its size shows; its bytes are not read."""
         path = inside(self.index, shard.path)
         if not exists(path, self.index.place(shard.path)) or path.stat().st_size != shard.bytes:
             raise self._damaged(shard.path)

@@ -1,6 +1,6 @@
 """The languages that are indexed, and the definitions of a parsed file: names, containers, parts, visibility.
 
-The tables are in `languages.toml`, which tells what its captures mark. Only definitions are visited one by one;
+The tables are in `languages.toml`, which documents what its captures mark. Only definitions are visited one by one;
 everything else is a result of the query.
 """
 

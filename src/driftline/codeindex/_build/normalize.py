@@ -169,7 +169,7 @@ def _join(source: bytes, data: Bytes, keep: Flags, strings: Sequence[Span]) -> N
     quote = ord(next(iter(quotes), b'"'))
     data[[found[0].start(2), found[-1].end() - 1]] = quote
     if mixed and not found[0][1]:
-        # The prefix goes to the front: the closing quote that went leaves room for it.
+        # The prefix goes to the front: the closing quote that went leaves space for it.
         written = b"f" + bytes((quote,)) + found[0][3]
         start, end = found[0].start(), found[0].start() + len(written)
         data[start:end] = np.frombuffer(written, np.uint8)

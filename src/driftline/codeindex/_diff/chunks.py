@@ -414,7 +414,7 @@ class RecordCodec:
 
 @dataclass(slots=True)
 class SideRows:
-    """One side's rows of the wanted files, put into buckets; of a file above the limit only the count is exact."""
+    """One side's rows of the selected files, put into buckets; of a file above the limit only the count is exact."""
 
     bucket_of: Mapping[str, int]
     store: RecordStore

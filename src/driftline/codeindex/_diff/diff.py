@@ -133,7 +133,7 @@ class DiffRequest:
 
     @property
     def has_path_refs(self) -> bool:
-        """Whether a side is named by a path, which is not persisted unless asked for explicitly."""
+        """Whether a side is named by a path, which is not persisted unless requested explicitly."""
         return "path" in (self.before.ref.kind, self.after.ref.kind)
 
 
@@ -175,7 +175,7 @@ def prepare(
 ) -> DiffRequest:
     """Parse and resolve both references; git revisions that have no build yet get one.
 
-    `fetch_missing` fetches what a partial clone lacks, in one go; else such files are told as not read.
+    `fetch_missing` fetches what a partial clone lacks, in one go; else such files are reported as not read.
     """
     refs = [ref if isinstance(ref, IndexRef) else parse_ref(ref) for ref in (from_ref, to_ref)]
     repository = GitRepository(repo or ".") if any(ref.is_of_git for ref in refs) else None

@@ -303,7 +303,7 @@ class _ChunkChooser:
 
 
 def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Record]:
-    """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
+    """The selected rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
     for (key, file_id), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, file_id, row_id(row.get("id")), payload=chunks.needed_members(row))
@@ -312,13 +312,13 @@ def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Reco
 
 
 def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
-    """The wanted rows of `chunk_meta_cold`."""
+    """The selected rows of `chunk_meta_cold`."""
     for key, row in artifacts.rows_between(split.part, split.start, split.end, chunks.by_id(wanted)):
         yield Record(split.side, row_id=key, payload=chunks.needed_members(row))
 
 
 def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
-    """The imports in wanted rows of `file_relations`."""
+    """The imports in selected rows of `file_relations`."""
     chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
     for (key, _), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, payload=compact_json(chunks.file_imports(row)))

@@ -41,7 +41,7 @@ _RANK = {"added": 0, "removed": 1, "modified": 2, "renamed": 3, "moved": 4}
 
 
 class Symbol:
-    """One definition on one side: a row of an index, with the names that are asked for most often."""
+    """One definition on one side: a row of an index, with the names that are used most often."""
 
     def __init__(self, row: ChunkRow) -> None:
         self.row, self.meta = row, row.metaV2

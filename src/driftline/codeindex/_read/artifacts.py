@@ -325,7 +325,7 @@ class Probe(msgspec.Struct, gc=False):
     fileId: object = None  # noqa: N815 - named as in the artifact
 
 
-# Returns the key of a wanted row, or None to leave the row unparsed.
+# Returns the key of a selected row, or None to leave the row unparsed.
 _Choose = Callable[[Probe], Any]
 
 
@@ -339,7 +339,7 @@ def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row
 
 
 def selected_rows(artifact: Artifact, choose: _Choose, tracker: Tracker | None = None) -> Iterator[_Found]:
-    """The wanted rows of an artifact with their keys, shard after shard."""
+    """The selected rows of an artifact with their keys, shard after shard."""
     for part in artifact.parts:
         yield from rows_between(part, 0, None, choose, tracker)
 
@@ -347,7 +347,7 @@ def selected_rows(artifact: Artifact, choose: _Choose, tracker: Tracker | None =
 def rows_between(
     part: Part, start: int, end: int | None, choose: _Choose, tracker: Tracker | None = None
 ) -> Iterator[_Found]:
-    """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
+    """The selected rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
     watch = tracker or no_progress()
     with _opened(part) as stream:
         if part.form == "lines":

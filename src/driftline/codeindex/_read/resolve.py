@@ -151,7 +151,7 @@ def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> Res
 
 
 def resolve_tree(tree_id: str, root: Path, cache: CacheRoot, modes: Sequence[str], label: str) -> ResolvedRef:
-    """The build of a git tree; it is known by the tree, whatever revision it was asked for by."""
+    """The build of a git tree; it is identified by the tree, whatever revision was named."""
     ref = IndexRef("git", tree_id)
     target = _Target(root, ref.shown)
     state = _build_state(target, required=True)
@@ -357,7 +357,7 @@ class DiffOptions:
 
 
 def kind_of(kind: str | None, refs: Iterable[str]) -> str | None:
-    """The kind of diff: as asked for, else semantic-v2 between two git revisions, else semantic-v1."""
+    """The kind of diff: as requested, else semantic-v2 between two git revisions, else semantic-v1."""
     between_git = all(str(ref).strip().lower().startswith(("git:", "worktree", "staged")) for ref in refs)
     return kind or (V2 if between_git else None)
 

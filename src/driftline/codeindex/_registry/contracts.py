@@ -1,6 +1,6 @@
 """The shapes of what a registry holds, checked on every write and read (index diffs §4).
 
-Each shape is a record; msgspec checks values against it and tells its JSON Schema.
+Each shape is a record; msgspec checks values against it and generates its JSON Schema.
 
 >>> check("diffs_manifest", {"version": 1, "updatedAt": None, "diffs": {}}, "manifest")
 >>> schema("diff_summary")["properties"]["totalEvents"]

@@ -266,7 +266,7 @@ class IndexDiffJob:
         return self.shown(compute(*self.prepare(), self.keeping))
 
     def shown(self, kept: KeptDiff) -> KeptDiff:
-        """What was asked for: the diff below the paths."""
+        """What was requested: the diff below the paths."""
         return replace(kept, result=only_below(kept.result, self.paths)) if self.paths else kept
 
 

@@ -148,9 +148,9 @@ class LakeTie:
         return f"the lake holds sequence {sequence}, the log ends at {self.log.head().last}"
 
     def _other_log(self, holder: str) -> InputError:
-        remedy = "start with that log's data directory, or say --adopt-lake to go on with this one"
+        hint = "start with that log's data directory, or say --adopt-lake to go on with this one"
         problem = f"the lake's gateway {self.gateway} belongs to another log ({holder})"
-        return InputError(f"{problem}; {remedy}", code="other_log")
+        return InputError(f"{problem}; {hint}", code="other_log")
 
 
 @dataclass(slots=True)
@@ -247,7 +247,7 @@ class Flusher:
         self._log.advance(flushed=target)
         for result in results:
             report.add(result)
-        # What the lake must contain, so that a lake that was set back is noticed. Where it knew every delta of a table
+        # What the lake must contain, so that a lake that was set back is noticed. Where it had every delta of a table
         # without a schema, nothing was written that names this log.
         if any(result.format != "json" or result.waiting for result in results):
             self._log.change_document(IN_LAKE, lambda _: f"{identity.log_id}:{target}".encode())
@@ -326,12 +326,12 @@ def _schemas_document(schemas: Mapping[str, TableSchema], is_strict: bool) -> by
 
 # Import. Clients pull from the log, so deltas that reached the lake another way (another log, `lake extract`,
 # `lake flush`) are taken into it (deltas-and-lake §6). Every commit is inspected once; its files stay in a list until
-# they are read, which a kill only makes longer: a delta that the log knows is not taken twice. Imported records are
+# they are read, which a kill only makes longer: a delta that the log contains is not taken twice. Imported records are
 # marked and never flushed back.
 
 
 def import_foreign(log: DeltaLog, store: FlushTarget) -> tuple[int, list[str], bool]:
-    """Import what is new in the lake and not of this log, except ids that the log knows with another operation.
+    """Import what is new in the lake and not of this log, except ids that the log has with another operation.
 
     The number of new deltas, a message for each refused one, and whether nothing is left to read.
     """

@@ -323,7 +323,7 @@ class Snapshots:
                 target = made / f"{number}.arrow"
                 self._store.write_rows(table, version, more, target)
                 digest.update(_rows_digest(target))
-                if self._room() < 0:
+                if self._free() < 0:
                     problem = (
                         f"merged snapshots take more than {self._kept_bytes >> 20} MiB, or the disk is nearly full"
                     )
@@ -353,11 +353,11 @@ class Snapshots:
             elif entry.is_dir() and age > _IN_USE_SECONDS:
                 kept.append((age, entry))
         for _, entry in sorted(kept, reverse=True):
-            if self._room() > 0:
+            if self._free() > 0:
                 return
             shutil.rmtree(entry, ignore_errors=True)
 
-    def _room(self) -> int:
+    def _free(self) -> int:
         """Bytes that merged rows may still take; negative where they take too many."""
         disk = shutil.disk_usage(self._folder)
         return min(self._kept_bytes - _size(self._folder), disk.free - min(disk.total // 10, _FREE_BYTES))
@@ -423,9 +423,9 @@ def _json_page(page: _Page) -> bytes:
 
     lines = [json_line({"page": page.head})]
     following: PageToken | None = None
-    room, size = page.token.limit, 0
+    left, size = page.token.limit, 0
     for cut in _cuts(page):
-        rows = cut.rows.slice(0, room)
+        rows = cut.rows.slice(0, left)
         taken = 0
         # A few MiB at a time, or one by one where each row is large.
         step = max(1, _PORTION_BYTES * rows.num_rows // max(rows.nbytes, 1))
@@ -439,9 +439,9 @@ def _json_page(page: _Page) -> bytes:
         if taken < rows.num_rows:  # no byte is left
             following = cut.after(page.token, taken) if taken else following
             break
-        room -= taken
+        left -= taken
         following = cut.after(page.token, taken)
-        if room == 0 or cut.ends_page:
+        if left == 0 or cut.ends_page:
             break
     lines.append(json_line({"end": {"next": _next(page, following), "cursor": page.cursor()}}))
     return b"".join(lines)
@@ -453,20 +453,20 @@ def _arrow_page(page: _Page) -> bytes:
 
     taken: list[Any] = []
     following: PageToken | None = None
-    room, size, table = page.token.limit, 0, None
+    left, size, table = page.token.limit, 0, None
     for cut in _cuts(page):
         if table not in (None, cut.table):
             break
         table = cut.table
-        rows = cut.rows.slice(0, room)
+        rows = cut.rows.slice(0, left)
         while rows.num_rows > 1 and size + rows.nbytes > _PAGE_BYTES:
             rows = rows.slice(0, max(1, rows.num_rows // 2))
         if taken and size + rows.nbytes > _PAGE_BYTES:
             break
         taken.append(rows)
-        room, size = room - rows.num_rows, size + rows.nbytes
+        left, size = left - rows.num_rows, size + rows.nbytes
         following = cut.after(page.token, rows.num_rows)
-        if room == 0 or cut.ends_page or rows.num_rows < cut.rows.num_rows:
+        if left == 0 or cut.ends_page or rows.num_rows < cut.rows.num_rows:
             break
     rows = pa.concat_tables(taken) if taken else pa.table({"_row_id": pa.array([], pa.string())})
     end = {"next": _next(page, following), "cursor": page.cursor()}

@@ -1,6 +1,6 @@
 """The durable log: its records, and all that does not depend on where it is stored.
 
-`sqlite` is the embedded store, `postgres` the one for several hosts: each opens connections and knows the statements
+`sqlite` is the embedded store, `postgres` the one for several hosts: each opens connections and has the statements
 that the other does not understand (`Session`). Another store is one more file that passes the same contract tests.
 """
 
@@ -88,7 +88,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The numbers of a log, as of one moment."""
+    """The numbers of a log, as of one point in time."""
 
     clock: int  # the newest timestamp that the log has issued or seen
     last: int  # the newest sequence

@@ -217,7 +217,7 @@ def _migrate(session: _SqliteSession, name: str) -> None:
         db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
         db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
     if version == 1:
-        # The lake knows a log of that format by its gateway's name alone.
+        # The lake identifies a log of that format by its gateway's name alone.
         db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
     if version < FORMAT_VERSION:
         db.execute(log.script("sqlite-2.sql"))

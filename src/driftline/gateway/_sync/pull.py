@@ -150,7 +150,7 @@ class View:
     def close(self) -> None:
         """Store how far rows were followed, for the next page of this caller."""
         for key, story in self._stories.items():
-            self.index.remember(key, story, self._name)
+            self.index.store(key, story, self._name)
 
     @cached_property
     def _name(self) -> tuple[int, str]:
@@ -249,11 +249,11 @@ def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None
     for record in _records(log, start, last, limit + 1 if view is None else _MANY):
         done = start.sent if record.seq == start.seq else 0
         sent = ([record.body] if view is None else view.sent_for(record))[done:]
-        room = limit - len(found) if size <= _PAGE_BYTES else 0
+        left = limit - len(found) if size <= _PAGE_BYTES else 0
         size += sum(map(len, sent))
-        if len(sent) > room:
-            inside = start.at(record.seq, record.arrival, done + room) if room else at
-            return Page(found + sent[:room], inside, True)
+        if len(sent) > left:
+            inside = start.at(record.seq, record.arrival, done + left) if left else at
+            return Page(found + sent[:left], inside, True)
         found += sent
         at = start.at(record.seq, record.arrival)
     return Page(found, start.at(last, log.arrival_at(last) or 0), False)

@@ -136,7 +136,7 @@ class RowIndex:
         after = -1 if before is None else before.seq
         return Story(self._versions(key, after), sees, before, is_whole, seen)
 
-    def remember(self, key: RowKey, story: Story, view: tuple[int, str]) -> None:
+    def store(self, key: RowKey, story: Story, view: tuple[int, str]) -> None:
         """Store how far a story was followed, for the next page."""
         if len(self._bookmarks) >= _REMEMBERED:
             self._bookmarks.clear()

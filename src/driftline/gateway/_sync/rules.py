@@ -246,9 +246,9 @@ def _check_filter(item: Filter) -> None:
 
 def matches(item: Filter, columns: Mapping[str, Any], asker: Asker, types: Types) -> bool:
     reference = item.reference()
-    wanted = item.value if reference is None else asker.value(*reference)
+    requested = item.value if reference is None else asker.value(*reference)
     found = comparable(columns.get(item.column, ABSENT), types.get(item.column))
-    return holds(item.op, found, wanted)
+    return holds(item.op, found, requested)
 
 
 # Write rules, evaluated on the row before and after each delta of a push, inside the transaction of the append, on rows
@@ -411,11 +411,11 @@ class Writer:
             return False
         return operation == "delete" or new is None or self._passes(delta.table, condition.after, new)
 
-    def _passes(self, table: str, wanted: list[Filter] | str, values: JsonObject) -> bool:
-        if wanted == READ:
+    def _passes(self, table: str, requested: list[Filter] | str, values: JsonObject) -> bool:
+        if requested == READ:
             return self._reads(table, values)
         types = self._rules.types.get(table, {})
-        return all(matches(item, values, self._asker, types) for item in wanted if not isinstance(item, str))
+        return all(matches(item, values, self._asker, types) for item in requested if not isinstance(item, str))
 
     def _reads(self, table: str, values: JsonObject) -> bool:
         return self._rules.sees(table, values, self._asker.claims)

@@ -166,19 +166,19 @@ def collect_changes(plan: FoldPlan, results: Iterable[Result]) -> SnapshotChange
 def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     """Make the latest version of `deletes` the pinned one with the touched files replaced; its version."""
     pinned = {file.path: file for file in plan.snapshot.deletes} if plan.snapshot else {}
-    wanted = {path: file for path, file in pinned.items() if path not in changes.replaced_deletes}
-    wanted.update({file.path: file for file in changes.deletes})
+    requested = {path: file for path, file in pinned.items() if path not in changes.replaced_deletes}
+    requested.update({file.path: file for file in changes.deletes})
     token = attempt_token()
     details = {"operation": "compact", "token": token}
 
     def attempt() -> bool:
         latest = tables.load(plan.lake, plan.table, "deletes")
         if latest is None:
-            first = tables.Commit(adds=list(wanted.values()), metadata=details)
+            first = tables.Commit(adds=list(requested.values()), metadata=details)
             return tables.create(plan.lake, plan.table, "deletes", stored.deletes_file_schema(), first)
         present = {file.path for file in latest.files()}
-        adds = [file for path, file in wanted.items() if path not in present]
-        return latest.append(tables.Commit(adds, sorted(present - set(wanted)), metadata=details))
+        adds = [file for path, file in requested.items() if path not in present]
+        return latest.append(tables.Commit(adds, sorted(present - set(requested)), metadata=details))
 
     tables.retried(attempt, f"compacting {plan.table}")
     return tables.version_of_commit(plan.lake, plan.table, "deletes", token)
@@ -287,16 +287,16 @@ def follow_base(lake: Lake, table: str) -> None:
             return True
         columns = _columns_of(base)
         schema = stored.state_file_schema(columns)
-        wanted = {file.path: file for file in base.files()}
+        requested = {file.path: file for file in base.files()}
         pins = {FOLLOWED_BASE: base.version()}
         details = {"operation": "state", "base": base.version()}
         if state is None:
-            files = [_state_file(lake, table, file, columns) for file in wanted.values()]
+            files = [_state_file(lake, table, file, columns) for file in requested.values()]
             return tables.create(lake, table, "state", schema, tables.Commit(files, (), pins, details))
         overwrite = _columns_of(state, str) != columns
         present = set() if overwrite else {file.path for file in state.files()}
-        adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
-        commit = tables.Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
+        adds = [_state_file(lake, table, file, columns) for path, file in requested.items() if path not in present]
+        commit = tables.Commit(adds, sorted(present - set(requested)), pins, details, overwrite=overwrite)
         return state.append(commit, schema if overwrite else None)
 
     tables.retried(attempt, f"writing the state of {table}")

@@ -192,11 +192,11 @@ def run_locally(
     with Workspace() as workspace, ThreadPoolExecutor(threads) as pool:
         store = _Store(workspace, memory_bytes, ArrowCodec())
         _read(plan, job, store, pool, tracker)
-        wanted = [each for each in plan.ranges if each.index in store or each.is_piece or job.every_range]
-        with tracker.phase("fold", total=len(wanted), unit="items"):
+        requested = [each for each in plan.ranges if each.index in store or each.is_piece or job.every_range]
+        with tracker.phase("fold", total=len(requested), unit="items"):
             # As many ranges at a time as there are threads, so that memory stays bounded.
-            for start in range(0, len(wanted), threads):
-                some = wanted[start : start + threads]
+            for start in range(0, len(requested), threads):
+                some = requested[start : start + threads]
                 for results in pool.map(run_range, some):
                     tracker.advance()
                     yield from results

@@ -68,7 +68,7 @@ class IngestPlan:
     columns: Mapping[str, Sequence[ColumnSchema]]
     refused: Mapping[str, int | None]
     extraction: Extraction | None = None
-    holdings: Mapping[str, flush.Holdings] = field(
+    existing: Mapping[str, flush.ExistingIds] = field(
         default_factory=dict
     )  # where ids of deltas from other writers are looked up
 
@@ -162,14 +162,14 @@ def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: 
     """The plan for deltas of tables that have a schema; deltas of other writers may be in the lake already."""
     columns: dict[str, Sequence[ColumnSchema]] = {}
     refused: dict[str, int | None] = {}
-    holdings: dict[str, flush.Holdings] = {}
+    existing: dict[str, flush.ExistingIds] = {}
     for table in tables:
         deltas_table, _ = required_table(lake, table)
         columns[table] = every_column(deltas_table)
         refused[table] = refused_before(deltas_table)
         if extraction is None:
-            holdings[table] = flush.holdings_of(lake, table, deltas_table)
-    return IngestPlan(lake, gateway_id, columns, refused, extraction, holdings)
+            existing[table] = flush.existing_ids(lake, table, deltas_table)
+    return IngestPlan(lake, gateway_id, columns, refused, extraction, existing)
 
 
 def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[IngestedFile]:
@@ -186,7 +186,7 @@ def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[Inge
             message = f"no schema is registered for table {table!r}: register one with `driftline lake schema`"
             raise DeltaError(message, code="SCHEMA_ERROR")
         is_own = plan.extraction is not None
-        fresh = batch if is_own else flush.unknown(lines.path, batch, plan.holdings[table].known(batch))
+        fresh = batch if is_own else flush.unknown(lines.path, batch, plan.existing[table].known(batch))
         if len(fresh) < len(batch):
             written.append(IngestedFile(table, None, 0, len(batch) - len(fresh)))
         for file in flush.write_delta_files(plan.lake, table, fresh, plan.gateway_id, plan.columns[table]):
@@ -229,7 +229,7 @@ def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> lis
 
 
 def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> flush.FlushResult:
-    if table in plan.holdings:
+    if table in plan.existing:
         entries = _each_once(plan, table, entries)
     count = sum(entry.deltas for entry in entries)
     adds = [entry.file for entry in entries if entry.file is not None]
@@ -242,7 +242,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
         if done_before or transaction_version(deltas_table, application) is not None:
             done_before = True
             return True
-        before = {file.path for file in plan.holdings[table].files} if table in plan.holdings else None
+        before = {file.path for file in plan.existing[table].files} if table in plan.existing else None
         for file in deltas_table.files() if before is not None else ():
             # A file that was added since the lookup of ids may contain some of them.
             if file.path not in (before or ()) and any(_overlap(file, add) for add in adds):
@@ -251,7 +251,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
         if refused_before(deltas_table) != plan.refused.get(table):
             raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
         details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
-        transactions = {application: 1, **(flush.checked(deltas_table) if table in plan.holdings else {})}
+        transactions = {application: 1, **(flush.checked(deltas_table) if table in plan.existing else {})}
         return deltas_table.append(Commit(adds, (), transactions, details))
 
     retried(attempt, f"flushing to {table}")

@@ -49,7 +49,7 @@ from driftline.sources import declared_numbers, fingerprint, has_text_cells as i
 from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
 
 DEFAULT_GATEWAY = "extract"
-REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
+HINT = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
 
 _LISTED = 3  # row ids of each range that a comparison names
 _DOUBLES = ("number", "json")  # kinds of columns with doubles
@@ -116,30 +116,30 @@ class LoadJob:
 def check_unclaimed(job: LoadJob, ledger: schemas.LoadHistory, *, follows_changes: bool = False) -> None:
     """Refuse a table with other writers: it cannot be made equal to a snapshot without losing their rows."""
     if ledger.windows if follows_changes else ledger.changes:
-        was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
-        message = f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now"
-        raise LakeError(f"{message}: {REMEDY}", code="unknown_lake")
+        was, expected = ("snapshots", "change events")[:: 1 if follows_changes else -1]
+        message = f"the lake's table {job.table} was loaded from {was} and is to be loaded from {expected} now"
+        raise LakeError(f"{message}: {HINT}", code="unknown_lake")
     writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
     if writers:
         problem = (
             f"holds deltas that {job.by} did not load (by {', '.join(writers)}), or that a version before 0.2 loaded"
         )
-        message = f"the lake's table {job.table} {problem}: name another lake or table, or {REMEDY}"
+        message = f"the lake's table {job.table} {problem}: name another lake or table, or {HINT}"
         raise LakeError(message, code="unknown_lake")
 
 
-def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> schemas.Window:
+def load_snapshot(job: LoadJob, expected: WantedSnapshot, events: SnapshotEvents) -> schemas.Window:
     """Make the state as of a snapshot's window equal to it; what was loaded before is not written again."""
     ledger = schemas.load_history(job.lake, job.table)
-    content = job.content(wanted.fingerprint)
-    known = ledger.find(wanted.label)
-    if known is not None and ledger.holds(wanted.label, content):
+    content = job.content(expected.fingerprint)
+    known = ledger.find(expected.label)
+    if known is not None and ledger.holds(expected.label, content):
         return known
-    start = known.start if known else wanted.start(ledger)
-    window = schemas.Window(wanted.label, start, known.last if known else start - 1, content, job.by)
+    start = known.start if known else expected.start(ledger)
+    window = schemas.Window(expected.label, start, known.last if known else start - 1, content, job.by)
     # The difference is enough where the lake's state before a new window is the snapshot that it starts from.
-    before = None if known is not None or wanted.before is None else ledger.before(start)
-    follows = before is not None and ledger.holds(before.label, job.content(wanted.before or ""))
+    before = None if known is not None or expected.before is None else ledger.before(start)
+    follows = before is not None and ledger.holds(before.label, job.content(expected.before or ""))
     return _load(job, ledger, window, events, follows)
 
 
@@ -161,7 +161,7 @@ def load_changes(job: LoadJob, start: str, after: schemas.ReadOffsets, events: L
     check_unclaimed(job, ledger, follows_changes=True)
     if ledger.changes and ledger.changes_key != job.key:
         key = ", ".join(ledger.changes_key)
-        message = f"table {job.table} was loaded under the key {key}, by which its rows are known: {REMEDY}"
+        message = f"table {job.table} was loaded under the key {key}, by which its rows are known: {HINT}"
         raise LakeError(message, code="key_changed")
     if positions_digest(ledger.changes) == positions_digest(after):
         return 0
@@ -253,7 +253,7 @@ def _refuse_other_types(job: LoadJob, schema: TableSchema) -> None:
 
 
 def _type_changed(job: LoadJob, problem: str) -> LakeError:
-    return LakeError(f"table {job.table}: {problem}: {REMEDY}", code="type_changed", table=job.table)
+    return LakeError(f"table {job.table}: {problem}: {HINT}", code="type_changed", table=job.table)
 
 
 @contextlib.contextmanager
@@ -266,7 +266,7 @@ def _explaining_types(job: LoadJob) -> Any:
             raise _type_changed(job, error.message) from error
         if error.code != "inexact_number":
             raise
-        words = f"table {job.table}, {error.message}, and {REMEDY}"
+        words = f"table {job.table}, {error.message}, and {HINT}"
         raise LakeError(words, code=error.code, table=job.table) from error
 
 
@@ -362,8 +362,8 @@ class CompareStaged(RangeJob):
         """Compare one range; the result names the file with its differences."""
         is_staged = pc.equal(given.deltas["hlc"], self.timestamp)
         there = fold(plan.columns, given.deltas.filter(pc.invert(is_staged)), given.base, given.deletes).base
-        wanted = fold(plan.columns, given.deltas.filter(is_staged)).base
-        rows = difference(plan.columns, there, wanted)
+        expected = fold(plan.columns, given.deltas.filter(is_staged)).base
+        rows = difference(plan.columns, there, expected)
         if rows.num_rows == 0:
             return []
         result: Result = {"rows": rows.num_rows, "listed": rows[ROW_ID][:_LISTED].to_pylist(), "file": None}
@@ -386,31 +386,33 @@ class CompareStaged(RangeJob):
         return deltas.set_column(schema.get_field_index("_delta_id"), schema.field("_delta_id"), ids)
 
 
-def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table) -> pa.Table:
+def difference(columns: Sequence[ColumnSchema], there: pa.Table, expected: pa.Table) -> pa.Table:
     """The changes from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
-    ids, wanted_ids = one_array(there[ROW_ID]), one_array(wanted[ROW_ID])
-    positions = pc.index_in(wanted_ids, value_set=ids)
-    differs = _differing_cells(columns, there, wanted, positions)
+    ids, selected_ids = one_array(there[ROW_ID]), one_array(expected[ROW_ID])
+    positions = pc.index_in(selected_ids, value_set=ids)
+    differs = _differing_cells(columns, there, expected, positions)
     is_new = _bools(pc.is_null(positions))
     kept = np.flatnonzero(differs.any(axis=1) | is_new)
-    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], is_new[kept])
-    gone = ids.filter(pc.invert(pc.is_in(ids, value_set=wanted_ids)))
+    changed = _rows(columns, expected.take(pa.array(kept)), differs[kept], is_new[kept])
+    gone = ids.filter(pc.invert(pc.is_in(ids, value_set=selected_ids)))
     fields, nothing = delta_file_schema(columns), np.zeros((len(gone), len(columns)), dtype=bool)
     values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escape_columns(columns)}
     removed = _table(columns, pa.repeat("DELETE", len(gone)), gone, nothing, values)
     return pa.concat_tables([changed, removed]).sort_by(ROW_ID)
 
 
-def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
+def _differing_cells(
+    columns: Sequence[ColumnSchema], there: pa.Table, expected: pa.Table, positions: pa.Array
+) -> Bools:
     """The cells of the new rows that differ from the lake; a column that was never set is not null.
 
     What the new rows do not set, a column that the schema no longer has, becomes null where the lake has a value.
     """
     before = there.take(positions)
-    stamps, new_stamps = one_array(before[STAMPS]), one_array(wanted[STAMPS])
-    differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
+    stamps, new_stamps = one_array(before[STAMPS]), one_array(expected[STAMPS])
+    differs = np.zeros((expected.num_rows, max(1, len(columns))), dtype=bool)
     for number, name in enumerate(escape_columns(columns)):
-        old, new = one_array(before[name]), one_array(wanted[name])
+        old, new = one_array(before[name]), one_array(expected[name])
         was_set = pc.is_valid(pc.struct_field(stamps, ["columns", name]))
         same = pc.fill_null(pc.equal(old, new), False)
         is_unset = pc.is_null(pc.struct_field(new_stamps, ["columns", name]))
@@ -521,8 +523,8 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
             return ExtractResult(job.table, 0, window.start, True)
     timestamp = _first_timestamp(job, start)
     loaded = None if is_now else _load_base(job, diffs, fingerprints[0], timestamp, load_base)
-    wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
-    window = load_snapshot(job, wanted, diffs)
+    expected = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
+    window = load_snapshot(job, expected, diffs)
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
 
@@ -541,8 +543,8 @@ def _load_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base
         problem = (
             f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to B"
         )
-        remedy = "give the version that was loaded last, or load A first with --load-base"
-        raise LakeError(f"{problem}: {remedy}", code="base_mismatch", table=job.table)
+        hint = "give the version that was loaded last, or load A first with --load-base"
+        raise LakeError(f"{problem}: {hint}", code="base_mismatch", table=job.table)
     # A base that is there already needs no timestamp: B starts at the requested one.
     start = timestamp if count else timestamp - 1
     return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)

@@ -170,18 +170,17 @@ def _log_entry(part: Part, commit: CommitEntry) -> LogEntry:
 # the tasks; the hash is a sum over rows, so it does not depend on their order. Differing rows are listed.
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True, rename="camel"):
     """The proof: counts and hashes of both sides, and the rows that differ (the first ones of each range)."""
 
     table: str
+    snapshot: int | None
+    deltas: int
     rows_in_base: int
     rows_replayed: int
     hash_of_base: str
     hash_of_replay: str
-    deltas: int
     differing_rows: tuple[str, ...] = ()
-    snapshot: int | None = None
     waiting: int = 0  # deltas in envelopes that no schema accepts: not part of the proof
 
     @property
@@ -192,18 +191,7 @@ class Verification:
 
     def to_dict(self) -> JsonObject:
         """The proof as plain data."""
-        return {
-            "table": self.table,
-            "proved": self.is_proved,
-            "snapshot": self.snapshot,
-            "deltas": self.deltas,
-            "rowsInBase": self.rows_in_base,
-            "rowsReplayed": self.rows_replayed,
-            "hashOfBase": self.hash_of_base,
-            "hashOfReplay": self.hash_of_replay,
-            "differingRows": list(self.differing_rows),
-            "waiting": self.waiting,
-        }
+        return {"table": self.table, "proved": self.is_proved, **msgspec.to_builtins(self)}
 
 
 @dataclass(frozen=True)
@@ -261,13 +249,13 @@ def verify(
     hashes = [sum(int(result[name], 16) for result in results) % _MODULUS for name in ("base_hash", "replay_hash")]
     return Verification(
         table,
+        snapshot.base_version,
+        plan.delta_count,
         sum(result["base"] for result in results),
         sum(result["replayed"] for result in results),
         f"{hashes[0]:032x}",
         f"{hashes[1]:032x}",
-        plan.delta_count,
         tuple(row_id for result in results for row_id in result["differing"]),
-        snapshot.base_version,
         count_waiting(lake, table),
     )
 

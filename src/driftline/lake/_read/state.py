@@ -221,8 +221,8 @@ def all_deltas(lake: Lake, table: str, row_id: str | None = None) -> Iterator[Ro
         for file in sorted(deltas_table.files(), key=lambda file: (file.min_hlc or 0, file.path)):
             if row_id is None or _may_contain(file, row_id):
                 for rows in read_batches(lake, relative(table, "deltas", file.path), stored.delta_file_schema(columns)):
-                    wanted = rows if row_id is None else rows.filter(pc.equal(rows[stored.ROW_ID], row_id))
-                    yield from stored.decode_deltas(wanted, table, columns)
+                    requested = rows if row_id is None else rows.filter(pc.equal(rows[stored.ROW_ID], row_id))
+                    yield from stored.decode_deltas(requested, table, columns)
     for name in waiting_envelopes(lake, table, deltas_table):
         deltas = read_envelope(lake, table, name).deltas
         yield from (delta for delta in deltas if row_id is None or delta.row_id == row_id)

@@ -1,4 +1,4 @@
-"""Delta tables as the store of a lake: the only file of the lake that knows Delta and its log."""
+"""Delta tables as the store of a lake: the only file of the lake that reads and writes Delta and its log."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: L
         deltas_table = load(lake, table, "deltas")
         if log_range.is_in(deltas_table):
             return True
-        fresh = without(deltas, holdings_of(lake, table, deltas_table, log_id=log_id).known(deltas))
+        fresh = without(deltas, existing_ids(lake, table, deltas_table, log_id=log_id).known(deltas))
         late, timely = set_aside(lake, table, fresh, deltas_table, gateway_id, suffix)
         rest = without(timely, _held(lake, table, timely, deltas_table, gateway_id, suffix))
         result = FlushResult(
@@ -162,7 +162,7 @@ def flush_content(
     _check_batch(table, deltas, check_ids=False)
     if schema_of(load(lake, table, "deltas")) is not None:
         return append_deltas(lake, table, deltas, gateway_id, {transaction: 1}, looks_up=True)
-    fresh = unknown(f"the batch for {table}", deltas, holdings_of(lake, table, None).known(deltas))
+    fresh = unknown(f"the batch for {table}", deltas, existing_ids(lake, table, None).known(deltas))
     known = len(deltas) - len(fresh)
     if not fresh:
         return FlushResult(table, 0, (), "json", known)
@@ -209,7 +209,7 @@ def append_deltas(
             return True
         fresh = batch
         if looks_up:
-            fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
+            fresh = unknown(f"the batch for {table}", batch, existing_ids(lake, table, deltas_table).known(batch))
         horizon = refused_before(deltas_table)
         for position, delta in enumerate(fresh):
             if horizon is not None and delta.hlc < horizon:
@@ -335,7 +335,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
         suffix = name.rpartition("/")[2].removesuffix(".json")
         late, _ = set_aside(lake, table, envelope.deltas, deltas_table, envelope.gateway_id, suffix)
         taken = without(timely, rest)
-        fresh = without(taken, Holdings(lake, table, tuple(deltas_table.files())).known(taken))
+        fresh = without(taken, ExistingIds(lake, table, tuple(deltas_table.files())).known(taken))
         files = _committed(lake, table, deltas_table, fresh, envelope.gateway_id, transactions, envelope=name)
         counts = (len(taken) - len(fresh), len(rest), len(late))
         result = FlushResult(table, len(fresh), files or (), "parquet", *counts)
@@ -378,7 +378,7 @@ def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class ExistingIds:
     """The files of a table in which ids are looked up; small, so that tasks on other machines can do it."""
 
     lake: Lake
@@ -389,12 +389,12 @@ class Holdings:
     def known(self, deltas: Sequence[RowDelta]) -> set[Identity]:
         """What the lake has under the ids of the deltas, which may also be another operation."""
         hlcs = sorted({delta.hlc for delta in deltas})
-        wanted = pa.array(sorted({delta.delta_id for delta in deltas}), pa.string())
+        requested = pa.array(sorted({delta.delta_id for delta in deltas}), pa.string())
         found: set[Identity] = set()
         for file in self.files:
             if _reaches_over(hlcs, file.min_hlc, file.max_hlc):
                 for batch in read_batches(self.lake, relative(self.table, "deltas", file.path), _ID_COLUMNS):
-                    rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=wanted))
+                    rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=requested))
                     found.update(zip(rows["_delta_id"].to_pylist(), rows["_op"].to_pylist(), strict=True))
         ids = {delta.delta_id for delta in deltas}
         for name in self.envelopes:
@@ -404,14 +404,14 @@ class Holdings:
         return found
 
 
-def holdings_of(lake: Lake, table: str, deltas_table: StoredTable | None, *, log_id: str | None = None) -> Holdings:
+def existing_ids(lake: Lake, table: str, deltas_table: StoredTable | None, *, log_id: str | None = None) -> ExistingIds:
     """The files of a table in the lake, without those that this log wrote."""
     files = [] if deltas_table is None else deltas_table.files()
     names = envelopes.envelope_paths(lake, table)
     if log_id is not None:
         files = [file for file in files if not is_written_by(file.path, log_id)]
         names = [name for name in names if not is_written_by(name, log_id)]
-    return Holdings(lake, table, tuple(files), tuple(names))
+    return ExistingIds(lake, table, tuple(files), tuple(names))
 
 
 def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str, list[int]]:

@@ -101,7 +101,7 @@ class Lake:
         """The name, or an error that lists the tables there are."""
         if check_table_name(table) in self.tables():
             return table
-        self.store()  # a missing library is told before a missing table
+        self.store()  # a missing library is reported before a missing table
         known = ", ".join(self.tables()) or "none yet"
         raise LakeError(f"no table {table!r} in this lake (tables: {known})", code="unknown_table", table=table)
 

@@ -62,7 +62,7 @@ def read_file(lake: Lake, path: str, schema: pa.Schema, **options: Any) -> pa.Ta
     """A Parquet file as a table of exactly this schema; columns that the file lacks are null."""
     with naming_damage(path), lake.files().open_input_file(path) as source:
         file = pq.ParquetFile(source, **options)
-        return conform(file.read(columns=_wanted(file, schema)), schema, path)
+        return conform(file.read(columns=_selected(file, schema)), schema, path)
 
 
 def read_batches(
@@ -71,9 +71,9 @@ def read_batches(
     """The row groups of a Parquet file, one table each."""
     with naming_damage(path), lake.files().open_input_file(path) as source:
         file = pq.ParquetFile(source, read_dictionary=[field.name for field in schema if _is_dictionary(field.type)])
-        wanted = _wanted(file, schema)
+        requested = _selected(file, schema)
         for group in range(file.num_row_groups) if row_groups is None else row_groups:
-            yield conform(file.read_row_group(group, columns=wanted), schema, path)
+            yield conform(file.read_row_group(group, columns=requested), schema, path)
 
 
 def row_group_sizes(lake: Lake, path: str) -> list[int]:
@@ -115,7 +115,7 @@ def _rows_per_group(table: pa.Table) -> int:
     return max(1, rows)
 
 
-def _wanted(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+def _selected(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
     there = set(file.schema_arrow.names)
     return [name for name in schema.names if name in there]
 

@@ -487,8 +487,8 @@ def load_history(lake: Lake, table: str) -> LoadHistory:
     for commit in commits_of(lake, table, "deltas", deltas_table.version()):
         if commit is None:
             problem = f"the log of tables/{table}/deltas no longer holds its first versions"
-            remedy = "so what was loaded is not known: --full-refresh loads it anew"
-            raise LakeError(f"{problem}, {remedy}", code="unknown_lake")
+            hint = "so what was loaded is not known: --full-refresh loads it anew"
+            raise LakeError(f"{problem}, {hint}", code="unknown_lake")
         details = commit.details
         if details.get("operation") == LOAD:
             held = details["ledger"]

@@ -21,7 +21,7 @@ from driftline.lake._store.lake import Lake, Part, relative
 from driftline.lake._store.parquet import DataFile
 
 MAX_TRIES = 12
-Version = int  # opaque: a later version compares greater, and only the store knows which one is next
+Version = int  # opaque: a later version compares greater, and only the store decides which one is next
 
 
 @dataclass(frozen=True, slots=True)

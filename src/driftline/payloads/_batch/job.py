@@ -54,7 +54,7 @@ class BatchJob:
     flags: tuple[PathRule, ...] = ()
     masked: tuple[str, ...] = ()
     mask_key: bytes | None = None  # one for all tasks of a run
-    headers: tuple[str, ...] | None = None  # None: records hold payloads; else whole answers, with these headers
+    headers: tuple[str, ...] | None = None  # None: records hold payloads; else complete responses, with these headers
     schema_names: Mapping[str | None, str] = field(default_factory=dict)
 
     def plan(self, endpoint: str | None) -> PayloadPlan:
@@ -136,7 +136,7 @@ class Record(msgspec.Struct, array_like=True):
     new: bytes | msgspec.Raw | None = None
     problem: str | None = None
     line: int | None = None  # of its file, from 1; a row for Parquet
-    no_body: int = 0  # answers whose bodies the capture does not have
+    no_body: int = 0  # responses whose bodies the capture does not have
 
 
 class _Pair(msgspec.Struct):

@@ -142,7 +142,7 @@ class BatchTotals:
 
     @property
     def answers_without_body(self) -> str | None:
-        """How many answers of captures have no body, as text; None where all have one."""
+        """How many responses of captures have no body, as text; None where all have one."""
         counts, lacking = self.counts(), self._total("no_body")
         return f"{lacking:,} of {2 * counts['pairs'] - counts['missing']:,} answers have no body" if lacking else None
 

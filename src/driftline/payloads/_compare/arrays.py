@@ -22,7 +22,7 @@ from driftline.payloads._values.values import MISSING, NEW, OLD, SIDE_NAMES, Jso
 
 Items = Callable[[list[Json], list[Json], Run, Path], None]
 Unpaired = list[tuple[Path, Json]]
-# The token tells keys apart by JSON type; the values are what a path shows.
+# The token distinguishes keys by JSON type; the values are what a path shows.
 Key = tuple[Token, tuple[Json, ...]]
 KeyReader = Callable[[Json, int, Run], Key | None]
 

@@ -45,7 +45,7 @@ _CAP = "the limit for a schema"
 ALL_STRICT: Mapping[str, Json] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
-# Python functions per nesting level, with room to spare; C recursion is safe up to the cap on an 8 MB stack.
+# Python functions per nesting level, with a reserve; C recursion is safe up to the cap on an 8 MB stack.
 _FRAMES_PER_LEVEL = 10
 _MAX_FRAMES = 20_000
 
@@ -119,7 +119,7 @@ class PayloadPlan:
             return self._compared(old, new, deadline)
         except RecursionError:
             pass
-        # Once more, where the caller's stack had no room for the depth that the configuration allows.
+        # Once more, where the caller's stack had no space for the depth that the configuration allows.
         with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
             try:
                 return self._compared(old, new, deadline)
@@ -327,7 +327,7 @@ class ObservedPlan(PayloadPlan):
     __slots__ = ()
 
     def record(self, old: Json, new: Json) -> Recorder:
-        """Walk one pair and remember where it differs."""
+        """Walk one pair and record where it differs."""
         with self._deadline() as deadline:
             sides, way = self._selected(old, new), self._plans.settings.selects[OLD]
             for value, side in zip(sides, SIDE_NAMES, strict=True):

@@ -1,4 +1,4 @@
-"""Scalars: two values compared by the rules of their field, and what settles them without an entry.
+"""Scalars: two values compared by the rules of their field, and what decides them without an entry.
 
 `exists` and `ignore` are decided before a scalar gets here.
 """

@@ -47,7 +47,7 @@ class _Held(NamedTuple):
 
 
 class Recorder(Run):
-    """A run that remembers where its differences are in Old as it is written.
+    """A run that records where its differences are in Old as it is written.
 
     Paths are known by identity: the path of a container is the parent in the paths of what is inside.
     """
@@ -83,7 +83,7 @@ class Recorder(Run):
         super().error(kind, path, old, new, message, rule, **more)
 
     def operations(self, *, are_whole: bool) -> list[Operation]:
-        """The steps that settle what was found: values written first, then members and items removed from the end."""
+        """The steps that resolve what was found: values written first, then members and items removed from the end."""
         steps = [step for each in self.found for step in self._steps(each, are_whole)]
         settled = {step.place for step in steps if step.op != "remove" and step.place[-1:] != (_END,)}
         kept = {

@@ -1,7 +1,7 @@
 """The walk over two payloads: what each plan compares by, and the members of objects, in Old's order, then New's.
 
 Names, presence, null, defaults, aliases, ignores and required members are decided here. Where many objects come by, a
-generated function goes ahead of it, which only knows when two objects surely match.
+generated function goes ahead of it, which only decides when two objects surely match.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _check_required(
 
 
 # Objects of a shape that came by before: a generated function says at once whether two of them match. Its text is made
-# of fixed lines and numbers; names and values of the schema are only ever constants in its namespace. It knows nothing
+# of fixed lines and numbers; names and values of the schema are only ever constants in its namespace. It has nothing
 # but surely matching members of one shape; all else, and everything that needs an entry, is left to the walk.
 _FUNCTION = """
 def tally(old, new):
@@ -373,7 +373,7 @@ def _shape_match(plan: NodePlan) -> Match | None:
         if run.depth >= quick_depth:
             return False
         try:
-            # A function knows its objects by the names of their members, so that the last one may be asked at once.
+            # A function recognises its objects by the names of their members, so that the last one is tried at once.
             tally = last(old, new)
         except KeyError:
             tally = -1

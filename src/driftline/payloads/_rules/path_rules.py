@@ -157,7 +157,7 @@ class PathState:
 
     @property
     def waits_for_indexes(self) -> bool:
-        """Whether a path tells items apart by their index."""
+        """Whether a path identifies items by their index."""
         return any(isinstance(name, int) for name in self.names)
 
     def step(self, name: Key) -> PathState:

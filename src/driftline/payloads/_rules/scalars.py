@@ -82,7 +82,7 @@ def differ(old: Value, new: Value, rule: str | None, warning: str | None = None)
 
 
 def scalar_token(value: Value) -> Token:
-    """A token that tells JSON types apart: 1 and 1.0 are equal, 1 and true are not."""
+    """A token that distinguishes JSON types: 1 and 1.0 are equal, 1 and true are not."""
     if type(value) is bool:
         return ("boolean", value)
     return decimal_of(value) if isinstance(value, WrittenNumber) else value

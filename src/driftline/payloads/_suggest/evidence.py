@@ -278,7 +278,7 @@ def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
     yield from _enum_map(both)
     if are_texts:
         words = {old for old, _ in both if isinstance(old, str)}
-        sure = len({word.lower() for word in words}) == len(words)  # else case tells values apart in Old
+        sure = len({word.lower() for word in words}) == len(words)  # else case distinguishes values in Old
         yield Hypothesis({"case-insensitive": True}, sure, "upper and lower case")
     yield from _numbers(values, enough, is_crossed)
 

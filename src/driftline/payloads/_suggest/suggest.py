@@ -134,7 +134,7 @@ class _Candidate(NamedTuple):
     old: str
     new: str
     score: float
-    agreeing: list[int]  # pairs that speak for it, of those that have both
+    agreeing: list[int]  # pairs that support it, of those that have both
     together: list[int]
     can_be_sure: bool
     is_constant: bool
@@ -256,7 +256,7 @@ def _folded(value: Value) -> str:
 def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> Iterator[Suggestion]:
     """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are.
 
-    Where the order is the same in New, two answers of Old may still differ in it.
+    Where the order is the same in New, two responses of Old may still differ in it.
     """
     for _ in range(_MODE_ROUNDS):
         seen, noise = known.observe(pairs).arrays, known.observe(again, are_both_old=True).arrays
@@ -306,7 +306,7 @@ class _Lists(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """The array at one place: what old-new and old-old pairs have there, and which of them is asked for its mode."""
+    """The array at one place: what old-new and old-old pairs have there, and which of them decides its mode."""
 
     place: Place
     both: tuple[_Lists, _Lists]
@@ -607,7 +607,7 @@ def suggest_file(
     root: str | None = None,
     endpoint: str | None = None,
 ) -> list[Suggestion]:
-    """Suggestions for a file of pairs, as `payloads batch` reads them; whole answers count by their bodies."""
+    """Suggestions for a file of pairs, as `payloads batch` reads them; complete responses count by their bodies."""
     old_old = read_pairs(noise, endpoint) if noise is not None else ()
     return suggest(read_pairs(pairs, endpoint), old_old, schema, root)
 

@@ -66,7 +66,7 @@ def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> 
     """Put rules into the text of a schema, YAML or JSON; an empty text becomes a new schema (payloads §11.6).
 
     A rule goes where its member is declared. Where others refer to that schema too, it goes beside the reference,
-    so that it applies to this place alone. Raises `PayloadError` where the text has no room for it (a YAML anchor
+    so that it applies to this place alone. Raises `PayloadError` where the text has no place for it (a YAML anchor
     that several places share, a rule of that name that stands there already).
     """
     source = load_schema(text)

@@ -180,7 +180,7 @@ class SchemaPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StateTarget:
-    """A table's state at a moment (now where none is named), written to a file."""
+    """A table's state at a point in time (now where none is named), written to a file."""
 
     path: str = declared(_required_path)
     format: str = declared(one_of(*STATE_FORMATS, "delta"), "jsonl")
@@ -326,7 +326,7 @@ class HistoryPolicy:
 
 
 class TableAddress(str):
-    """Where a source lies that is no file: a table of a database, of a catalog, or at a version."""
+    """The location of a source that is no file: a table of a database, of a catalog, or at a version."""
 
     __slots__ = ()
 
@@ -381,7 +381,7 @@ class Pipeline:
 
 
 def state_directory(pipeline: Pipeline) -> core.Location:
-    """Where the pipeline remembers what it did."""
+    """Where the pipeline stores its records."""
     return pipeline.place(pipeline.state)
 
 

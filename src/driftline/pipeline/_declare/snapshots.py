@@ -127,7 +127,7 @@ def find_snapshots(pipeline: Pipeline, flow: TableFlow, tables: TableReader) -> 
         assert flow.after is not None
         return [_named(pipeline, *named) for named in (("before", flow.before), ("after", flow.after))]
     matching = _matching(pipeline, flow.snapshots, tables)
-    found = [snapshot for snapshot in matching if _is_wanted(snapshot, flow.since)]
+    found = [snapshot for snapshot in matching if _is_selected(snapshot, flow.since)]
     found.sort(key=_order)
     if len(found) < 2 and not (found and flow.deltas) and flow.changes is None:
         raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
@@ -165,8 +165,8 @@ def newest_file(given: str | Sequence[core.StrPath]) -> float | None:
     return max((os.stat(path).st_mtime for path in given), default=None)
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+def _ms(instant: datetime) -> int:
+    return int(instant.timestamp() * 1000)
 
 
 def _matching(pipeline: Pipeline, pattern: str, tables: TableReader) -> Iterator[Snapshot]:
@@ -229,7 +229,7 @@ def _order(snapshot: Snapshot) -> tuple[int, str]:
     return (int(snapshot.label), "") if snapshot.label.isdecimal() else (0, snapshot.label)
 
 
-def _is_wanted(snapshot: Snapshot, since: str | None) -> bool:
+def _is_selected(snapshot: Snapshot, since: str | None) -> bool:
     if since is None:
         return True
     period = parse_period(since) if snapshot.period else None
@@ -281,7 +281,7 @@ class Shape:
 def shapes_of(
     labels: Sequence[str], headers: Sequence[Sequence[str]], policy: SchemaPolicy, known: Sequence[str] = ()
 ) -> list[Shape]:
-    """The shape of every snapshot in its turn; the first one's columns, or those that the lake knows, are given.
+    """The schema of every snapshot in its turn; the columns of the first one, or of the lake, are arguments.
 
     >>> [shape.columns for shape in shapes_of("12", [["a"], ["a", "b"]], SchemaPolicy("add"))]
     [('a',), ('a', 'b')]

@@ -86,7 +86,7 @@ def declared(read: Reader, default: Any = MISSING, key: str | None = None) -> An
 
 
 def reading(read: Reader, key: str | None = None) -> JsonObject:
-    """What a field knows of how it is read."""
+    """How a field is read."""
     return {"read": read, "key": key}
 
 

@@ -41,9 +41,9 @@ _IDS = uuid.UUID("5b5e7c9e-7e0b-5a1c-9f43-6d0f5f0e3c11")  # so that ids follow f
 def notify(pipeline: Pipeline, record: RunRecord) -> list[str]:
     """Write metrics and lineage and call the hooks; their error messages (the result of the run stays as it is)."""
     problems = []
-    for told in (write_metrics, append_lineage):
+    for output in (write_metrics, append_lineage):
         try:
-            told(pipeline, record)
+            output(pipeline, record)
         except DriftlineError as error:
             problems.append(error.message)
     return [*problems, *call_hooks(pipeline, record)]
@@ -63,7 +63,7 @@ def call_hooks(pipeline: Pipeline, record: RunRecord) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a hook failed, whether a retry may help, and how long it asked to wait."""
+    """Why a hook failed, whether a retry may help, and how long it requested to wait."""
 
     words: str
     is_final: bool = False
@@ -263,6 +263,6 @@ def _id(name: str) -> str:
     return str(uuid.uuid5(_IDS, name))
 
 
-def _later(moment: str, seconds: float) -> str:
-    end = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
+def _later(start: str, seconds: float) -> str:
+    end = datetime.fromisoformat(start) + timedelta(seconds=seconds)
     return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -101,7 +101,7 @@ class RecordStore:
         self._stages.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path(record.stage), _sealed(asdict(record)))
 
-    def forget_stage(self, name: str) -> None:
+    def remove_stage(self, name: str) -> None:
         """A stage that is about to run again is not done until it says so."""
         self._path(name).unlink(missing_ok=True)
 

@@ -189,7 +189,7 @@ class RunReport:
 
 
 def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
-    """The report of a run that is remembered: the newest, or the one that is named.
+    """The report of a run whose record is stored: the newest, or the one that is named.
 
     >>> from driftline import pipeline as pl
     >>> run_report(pl.load("nightly.toml")).result  # doctest: +SKIP

@@ -167,7 +167,7 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
             raise LockedError(
                 f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
             ) from error
-        # All workers of a cluster see the state directory, so what they exchange lies there; a sweep empties it.
+        # All workers of a cluster see the state directory, so what they exchange is stored there; a sweep empties it.
         work = state / "work"
         if not isinstance(work, core.ObjectPath):
             work.mkdir(exist_ok=True)
@@ -261,9 +261,9 @@ class PipelineRun:
         results = {self.runs[need].result: need for need in needs}
         for result in ("cancelled", "failed", "blocked", "gated", "skipped"):
             if result in results:
-                is_wanted = result == "skipped" and self.selection.takes(stage)
-                become: Result = "blocked" if result == "failed" or is_wanted else result
-                words = ", which is not selected and not fresh" if is_wanted else ""
+                is_selected = result == "skipped" and self.selection.takes(stage)
+                become: Result = "blocked" if result == "failed" or is_selected else result
+                words = ", which is not selected and not fresh" if is_selected else ""
                 return StageRun(stage.name, become, problem=f"needs {results[result]}{words}")
         if not self.ignore_thresholds and self._gating.intersection(needs):
             return StageRun(stage.name, "gated", problem="a threshold was exceeded")
@@ -308,7 +308,7 @@ class PipelineRun:
             return StageRun(stage.name, "kept", counts=verdict.known.counts, record=verdict.known)
         if not self.selection.takes(stage):
             return StageRun(stage.name, "skipped", problem=f"not selected ({verdict.why})")
-        self.store.forget_stage(stage.name)
+        self.store.remove_stage(stage.name)
         try:
             outcome = stage.action(context)
             for path in stage.sources:

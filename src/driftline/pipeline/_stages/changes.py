@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20
-_REMEDY = "put it back as it was, or run once with --full-refresh, which reads every file anew"
-_REMEDIES = {
+_HINT = "put it back as it was, or run once with --full-refresh, which reads every file anew"
+_HINTS = {
     "schema_mismatch": ": declare on_new_column = add or ignore, or mend the source",
     "missing_column": ': declare on_missing_column = "null", or mend the source',
 }
@@ -122,7 +122,7 @@ class _Reading:
         self._facts: list[PieceFacts] = []
         self._added: list[str] = []
         self._pieces = [_Piece(each.name, lines) for each in unread for lines in each.pieces()]
-        self.table = self._settle_columns()
+        self.table = self._resolve_columns()
 
     def convert(self, positions: ReadOffsets) -> tuple[list[Path], ReadOffsets]:
         """The parts with the events, and how far every file was read then."""
@@ -164,7 +164,7 @@ class _Reading:
         if truncated:
             yield f"the table was truncated {truncated} times, which was passed over"
 
-    def _settle_columns(self) -> CdcTable:
+    def _resolve_columns(self) -> CdcTable:
         """The columns of the table in the lake; those of the events where it has none, or where new ones are added."""
         from driftline.changesets import CdcTable
 
@@ -260,7 +260,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except ChangesetError as error:
-        raise PipelineError(f"{name}, {error.message}{_REMEDIES.get(error.code, '')}", code=error.code) from error
+        raise PipelineError(f"{name}, {error.message}{_HINTS.get(error.code, '')}", code=error.code) from error
 
 
 def _join(out: BinaryIO, columns: Sequence[str], parts: Sequence[Path]) -> None:
@@ -403,11 +403,11 @@ def _look(each: EventFile, known: ReadFile | None, scratch: Path) -> Unread:
     start = known.offset if known else 0
     if size < start:
         raise PipelineError(
-            f"{each.name} was cut: {start} bytes of it were read, and it has {size} now: {_REMEDY}", code="changes_cut"
+            f"{each.name} was cut: {start} bytes of it were read, and it has {size} now: {_HINT}", code="changes_cut"
         )
     if known is not None and file_digest(path, start) != known.digest:
         raise PipelineError(
-            f"{each.name} was replaced: its first {start} bytes, which were read, are others now: {_REMEDY}",
+            f"{each.name} was replaced: its first {start} bytes, which were read, are others now: {_HINT}",
             code="changes_replaced",
         )
     stop = _end_of_messages(path, start, size)

@@ -82,7 +82,7 @@ def _batch(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
 
 def _batch_scheduler(context: StageContext, job: BatchJob) -> AbstractContextManager[Scheduler]:
     engine = context.engine
-    if choose_engine("payloads", engine.wanted, sizes=lambda: [job.size], master=engine.master).name != "spark":
+    if choose_engine("payloads", engine.requested, sizes=lambda: [job.size], master=engine.master).name != "spark":
         from driftline.payloads import local_scheduler
 
         return local_scheduler(job)
@@ -121,7 +121,7 @@ def _diff(flow: IndexFlow, context: StageContext) -> Outcome:
 
     job = _index_job(context.pipeline, flow)
     request, cache = job.prepare()
-    name, _ = choose_engine(request, context.engine.wanted, context.engine.master)
+    name, _ = choose_engine(request, context.engine.requested, context.engine.master)
     scheduling: AbstractContextManager[ModeScheduler] = nullcontext(diff_mode)
     if name == "spark":
         from driftline.spark import index_scheduler

@@ -124,8 +124,8 @@ def _put_in(
     before = context.fingerprint_of(load.before.source) if load.before else None
     base = before if load.has_same_shape else None
     if load.plan.flow.snapshots is not None:
-        wanted = lake.WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), base)
-        return lake.load_snapshot(job, wanted, events)
+        requested = lake.WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), base)
+        return lake.load_snapshot(job, requested, events)
     known = _window_of_pair(ledger, job.content(fingerprint), job.content(before) if before else None)
     if known is not None and load.before is None:
         return known
@@ -149,7 +149,7 @@ def _window_of_pair(ledger: lake.LoadHistory, content: str, before: str | None) 
 
 
 def _start(snapshot: Snapshot, ledger: lake.LoadHistory) -> int:
-    """Where the time of a snapshot begins: its day, or for a number the moment of its first load, in their order."""
+    """Where the time of a snapshot begins: its day, or for a number the time of its first load, in their order."""
     if snapshot.period is not None:
         return snapshot.period.start
     later = [window for window in ledger.windows if _number(window.label) > _number(snapshot.label)]
@@ -282,7 +282,7 @@ def compact_stages(plan: TableStages) -> Iterator[Stage]:
 
 
 def state_stages(plan: TableStages) -> Iterator[Stage]:
-    """The state of the table at the declared moments."""
+    """The state of the table at the declared points in time."""
     last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
     for number, target in enumerate(plan.flow.states, start=1):
         yield Stage(
@@ -296,10 +296,10 @@ def state_stages(plan: TableStages) -> Iterator[Stage]:
 
 
 def _history_until(plan: TableStages, as_of: str | None) -> str:
-    """What the lake went through up to a moment: later loads leave the state as of it alone."""
+    """The loads of the lake up to a point in time: later loads leave the state as of it alone."""
     ledger = plan.ledger()
     columns = ",".join(_columns(plan)) if plan.flow.schema_policy.is_active else ""
-    return ledger.digest(moment_of(as_of, ledger)) + columns
+    return ledger.digest(timestamp_of(as_of, ledger)) + columns
 
 
 def _compact(plan: TableStages, context: StageContext) -> Outcome:
@@ -315,13 +315,13 @@ def _compacted_version(plan: TableStages) -> int:
 
 
 def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
-    moment = moment_of(target.as_of, plan.ledger())
+    timestamp = timestamp_of(target.as_of, plan.ledger())
     place = context.outputs.path("state")
     is_table = target.format == "delta"
     file = place / _STATE_FILE if is_table else place
     if is_table:
         place.mkdir(parents=True, exist_ok=True)
-    options = {"format": "parquet" if is_table else target.format, "as_of": moment, **fold_options(context)}
+    options = {"format": "parquet" if is_table else target.format, "as_of": timestamp, **fold_options(context)}
     rows = lake.materialize(plan.lake(), plan.flow.name, file, **options)
     if is_table:
         import pyarrow.parquet as pq
@@ -335,7 +335,7 @@ def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Out
 
 
 def fold_options(context: StageContext) -> dict[str, Any]:
-    """Where folds of this run do their work, and who is told of it."""
+    """The engine of this run's folds, and their tracker."""
     if not context.engine.is_spark:
         return {"tracker": context.tracker}
     from driftline.spark import lake_engine
@@ -343,8 +343,8 @@ def fold_options(context: StageContext) -> dict[str, Any]:
     return {"engine": lake_engine(context.engine.session()), "tracker": context.tracker}
 
 
-def moment_of(text: str | None, ledger: lake.LoadHistory) -> int | None:
-    """The last timestamp that belongs to the moment; None is now."""
+def timestamp_of(text: str | None, ledger: lake.LoadHistory) -> int | None:
+    """The last timestamp that belongs to the point in time; None is now."""
     if text is None:
         return None
     period = parse_period(text)

@@ -1,7 +1,7 @@
 """The outputs of a stage, written under temporary names and committed together; fingerprints of files.
 
 On a disk an output is written beside its place and renamed. In a store it is uploaded to a temporary name and copied by
-the store. A folder of ordered parts is written where it lies: parts have names of their own, and the manifest, which is
+the store. A folder of ordered parts is written in place: parts have names of their own, and the manifest, which is
 put last, makes them count (storage §2, §4).
 """
 

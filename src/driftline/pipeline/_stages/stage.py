@@ -52,7 +52,7 @@ class Stage:
     `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
     it. `waits_for` must have ended well, but it does not rest on what they made. `extra_inputs` tell what it reads
     beside plain files; `history` is a digest of what the lake went through, on which it rests instead of the results of
-    its needs; `is_fresh` asks the world outside its files (a lake, a registry) whether the result still holds.
+    its needs; `is_fresh` checks what is outside of its files (a lake, a registry): whether the result is up to date.
     `measures` are what limits ask about the present, such as an age.
     """
 
@@ -184,15 +184,15 @@ class RunEngine:
 
     def __init__(
         self,
-        wanted: str,
+        requested: str,
         master: str | None,
         *,
         memory: int | None,
         parallel: int,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        check_engine(wanted, master)
-        self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
+        check_engine(requested, master)
+        self.requested = _SPARK if master is not None and requested == "auto" else requested
         self.master = master
         self._settings = settings or {}
         self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
@@ -205,7 +205,7 @@ class RunEngine:
 
     def choose(self, job: TableDiffJob) -> str:
         """The engine for a table diff; a Spark session is up when it says so."""
-        name = choose_table_engine(self.wanted, job).name
+        name = choose_table_engine(self.requested, job).name
         self.used.add(name)
         if name == _SPARK:
             self.session()
@@ -214,9 +214,11 @@ class RunEngine:
     @property
     def is_spark(self) -> bool:
         """Whether folds and batches run on Spark: requested, configured, in use already, or large inputs."""
-        if self.wanted == "auto" and self._session is not None:
+        if self.requested == "auto" and self._session is not None:
             return True
-        return choose_engine("lake", self.wanted, sizes=lambda: [self.input_bytes], master=self.master).name == _SPARK
+        return (
+            choose_engine("lake", self.requested, sizes=lambda: [self.input_bytes], master=self.master).name == _SPARK
+        )
 
     def session(self) -> Any:
         """The one Spark session of the run."""
@@ -241,4 +243,4 @@ class RunEngine:
         self._session = None
 
     def __str__(self) -> str:
-        return "+".join(sorted(self.used)) or self.wanted
+        return "+".join(sorted(self.used)) or self.requested

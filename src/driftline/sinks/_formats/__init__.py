@@ -52,7 +52,7 @@ _OTHER_FILES = (
     ".sql", ".xml", ".yaml", ".yml", ".toml", ".pdf", ".docx", ".zip", ".tar", ".7z", ".geojson",
 )  # fmt: skip
 _ALWAYS = ("schema", "stats")
-# Formats that show the first events of each kind alone, if they are told how often each column changed.
+# Formats that show the first events of each kind alone, if they get how often each column changed.
 FIRST: dict[str, dict[str, int]] = {
     "terminal": {"added": 3, "removed": 3, "changed": 6},
     "html": dict.fromkeys(("added", "removed", "changed"), 2000),

@@ -25,7 +25,7 @@ class _Page(Seen):
     """The data of the template."""
 
     heading: Title = field(default_factory=Title)
-    wanted: list[str] | None = None  # the requested columns; None: all
+    requested: list[str] | None = None  # the requested columns; None: all
     judged: frozenset[str] | None = None  # the compared columns, by A's names; None: not known
     profile: Event = field(default_factory=dict)
 
@@ -43,14 +43,14 @@ class _Page(Seen):
     def all_columns(self) -> list[str]:
         """Every column but the key, those of A first."""
         sides = [*self.schema.get("columns_a", []), *self.schema.get("columns_b", [])]
-        wanted = dict.fromkeys(sides if self.wanted is None else self.wanted)
-        return [name for name in wanted if name not in self.key]
+        requested = dict.fromkeys(sides if self.requested is None else self.requested)
+        return [name for name in requested if name not in self.key]
 
     @property
     def columns(self) -> list[str]:
         """The rendered columns: all, or where these are too many, those that changed most."""
         names = self.all_columns
-        if len(names) <= MOST_COLUMNS + 1:  # a note takes as much room as a column
+        if len(names) <= MOST_COLUMNS + 1:  # a note takes as much space as a column
             return names
         chosen = set(sorted(names, key=lambda name: -self.changes[name])[:MOST_COLUMNS])
         return [name for name in names if name in chosen]
@@ -72,7 +72,7 @@ class _Page(Seen):
     def left_out(self, row: Event, columns: set[str]) -> int:
         """How many cells of the event are in columns that are not rendered."""
         cells = row["delta"] if row["type"] == "changed" else row["row"]
-        known = self.all_columns if self.wanted is not None else None
+        known = self.all_columns if self.requested is not None else None
         return sum(
             1 for name in cells if name not in columns and name not in self.key and (known is None or name in known)
         )
@@ -83,7 +83,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
 
     `changes` says how often each column changed; without it the events are counted.
     """
-    chosen: dict[str, Any] = {"wanted": settings.get("columns"), "judged": settings.get("judged")}
+    chosen: dict[str, Any] = {"requested": settings.get("columns"), "judged": settings.get("judged")}
     page = _Page(
         FIRST["html"], heading=settings.get("heading", Title()), profile=settings.get("profile") or {}, **chosen
     )

@@ -25,7 +25,7 @@ _MOST_RULES = 3
 _MOST_COLUMNS_LISTED = 12
 _BAR, _SHORT_BAR = 24, 10
 _GAP = 2
-_WIDE = 100  # characters of a terminal that has room for shares
+_WIDE = 100  # characters of a terminal that is wide enough for shares
 _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGN = {"added": "+", "removed": "−", "changed": "~"}
 _EXAMPLES = 3  # of a column in the summary
@@ -112,10 +112,10 @@ def _columns(seen: Seen, profile: Event, width: int) -> Table | None:
     listed = ordered[:_MOST_COLUMNS_LISTED]
     names = max(len("column"), *(len(_short(name)) for name, _ in listed))
     bars = [max(1, round(bar * count / compared)) for _, count in listed]
-    room = width - 1 - names - len("changed") - len("100.0%") - max(bars) - 6 * _GAP
+    space = width - 1 - names - len("changed") - len("100.0%") - max(bars) - 6 * _GAP
     for (name, count), length in zip(listed, bars, strict=True):
-        told = _fitting_words(kinds.get(name, []), room)
-        cells = (f"{count:,}", f"{1 - count / compared:.1%}", Text("━" * length, "yellow"), Text(told, "dim"))
+        fitting = _fitting_words(kinds.get(name, []), space)
+        cells = (f"{count:,}", f"{1 - count / compared:.1%}", Text("━" * length, "yellow"), Text(fitting, "dim"))
         table.add_row("", _cell(name), *cells)
     more = len(ordered) - _MOST_COLUMNS_LISTED
     if more > 0:
@@ -123,15 +123,15 @@ def _columns(seen: Seen, profile: Event, width: int) -> Table | None:
     return table
 
 
-def _fitting_words(words: Sequence[str], room: int) -> str:
+def _fitting_words(words: Sequence[str], space: int) -> str:
     """As many of the words as fit, whole."""
-    told = ""
+    fitting = ""
     for word in words:
-        longer = f"{told} · {word}" if told else word
-        if len(longer) > room:
+        longer = f"{fitting} · {word}" if fitting else word
+        if len(longer) > space:
             break
-        told = longer
-    return told
+        fitting = longer
+    return fitting
 
 
 def _cells(seen: Seen, width: int) -> Table | None:

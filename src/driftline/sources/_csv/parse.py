@@ -437,10 +437,10 @@ def _read_record(stream: BinaryIO, start: int, delimiter: str) -> tuple[list[str
 
 def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int, pool: Executor | None) -> list[int]:
     """Offsets where ranges begin, and the end of the file."""
-    wanted = list(range(start, file.size, target_bytes))
-    counts = list((pool.map if pool else map)(partial(_quotes_between, file), wanted[:-1], wanted[1:]))
+    requested = list(range(start, file.size, target_bytes))
+    counts = list((pool.map if pool else map)(partial(_quotes_between, file), requested[:-1], requested[1:]))
     boundaries = [start]
-    for position, quotes_so_far in zip(wanted[1:], accumulate(counts), strict=True):
+    for position, quotes_so_far in zip(requested[1:], accumulate(counts), strict=True):
         if position > boundaries[-1]:
             boundary = next_record_end(stream, position, inside_quotes=quotes_so_far % 2 == 1)
             if boundary < file.size:

@@ -262,8 +262,8 @@ def empty_file(side: str) -> TableError:
 
 def invalid_encoding(side: str, offset: int, encoding: str = UTF_8) -> TableError:
     """The error for bytes that are not text in the encoding."""
-    remedy = "save the file as UTF-8, or name its encoding with --encoding" if encoding == UTF_8 else "name another one"
-    words = f"Invalid {encoding.upper()} in {side} at byte offset {offset}: {remedy}"
+    hint = "save the file as UTF-8, or name its encoding with --encoding" if encoding == UTF_8 else "name another one"
+    words = f"Invalid {encoding.upper()} in {side} at byte offset {offset}: {hint}"
     return TableError(words, code="invalid_encoding", side=side, offset=offset)
 
 

@@ -1,6 +1,6 @@
 """Iceberg tables through pyiceberg: the metadata lists the files, a split reads one of them (sources §8).
 
-Catalogs are those that pyiceberg knows: its configuration file, or variables such as `PYICEBERG_CATALOG__SHOP__URI`.
+Catalogs are those that pyiceberg has: its configuration file, or variables such as `PYICEBERG_CATALOG__SHOP__URI`.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _snapshot(table: Table, address: Address) -> Snapshot | None:
     if address.version.isdecimal():
         found = table.snapshot_by_id(int(address.version))
     else:
-        moment = datetime.fromisoformat(address.version)
-        found = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+        time = datetime.fromisoformat(address.version)
+        found = table.snapshot_as_of_timestamp(int(time.timestamp() * 1000))
     if found is None:
         raise InputError(f"{address.text}: the table has no such snapshot", code="no_such_version", path=address.text)
     return found

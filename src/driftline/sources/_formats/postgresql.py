@@ -65,7 +65,7 @@ class PostgresSource(Source):
     relation: str  # after FROM
     columns: tuple[_Column, ...]
     snapshot: str
-    size: int | None = field()  # None: a query, whose rows nobody has counted
+    size: int | None = field()  # None: a query, whose rows are not counted
     rows: int
     key: str | None = None  # by which it is cut into splits
     key_range: tuple[int, int] = (0, -1)

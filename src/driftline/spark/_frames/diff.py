@@ -59,7 +59,7 @@ _PAIRS = "array<struct<a:int,b:int>>"
 class DataFrameDiff(DiffMembers):
     """The result of a diff of DataFrames: a `Diff` of events in order, with one row of counts in `stats`.
 
-    Both are lazy. What is asked of the result itself runs Spark: its truth, length, counts and exit code share one job;
+    Both are lazy. The members of the result itself run Spark: its truth, length, counts and exit code share one job;
     `changes`, `to_dict` and the frames bring all events to the driver; `write` does not.
     """
 

@@ -163,7 +163,7 @@ def archive_for(java: Java, class_path: str) -> ClassArchive | None:
     identity = f"{java.executable}|{java.version}|{class_path}"
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no HOME, and the system knows no such user
+    except RuntimeError:  # no HOME, and the system has no such user
         return None
     return ClassArchive(caches / "driftline" / f"spark-{sha1_hex(identity)[:16]}.jsa")
 

@@ -278,7 +278,7 @@ def ship_to_tasks(session: SparkSession) -> None:
 
 
 def _check_interpreter(executable: str) -> None:
-    """Refuse an interpreter of local workers without driftline: Spark takes python3 of the PATH, unless it is told."""
+    """Refuse an interpreter of local workers without driftline: Spark takes python3 of the PATH, unless it is set."""
     if shutil.which(executable) == sys.executable:
         return
     try:

@@ -45,7 +45,7 @@ class DiffPlan:
     buckets: int = 1
     by_value: frozenset[str] = frozenset()  # columns, by A's names, that are compared without conversion to text
     text: HashedText | None = None  # how rows of text are read to be hashed; None: all their cells
-    profile: bool = False  # whether the kinds of change are wanted
+    profile: bool = False  # whether the kinds of change are requested
 
     @property
     def by_record(self) -> bool:

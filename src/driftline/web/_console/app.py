@@ -123,7 +123,7 @@ class Guard:
             return PlainTextResponse("This console answers under its own address only.\n", 421)
         if self.token is not None and (answer := self._check_token(scope, headers)) is not None:
             return answer
-        if _is_asked_for_by_another_site(headers):
+        if _is_cross_site(headers):
             return PlainTextResponse("Another site may link to this console, but not ask it for anything.\n", 403)
         if scope["method"] not in _READING and not self._is_our_page(scope["method"], headers, host):
             return PlainTextResponse("This request did not come from a page of this console.\n", 403)
@@ -150,7 +150,7 @@ class Guard:
         return method == "POST" or hmac.compare_digest(given.encode(), self.form_token.encode())
 
 
-def _is_asked_for_by_another_site(headers: dict[str, str]) -> bool:
+def _is_cross_site(headers: dict[str, str]) -> bool:
     """Whether a browser says that a foreign page sent this, and not a person who followed a link.
 
     Such a page could not read the answer, but could keep this machine busy.

@@ -61,14 +61,14 @@ def _review(console: Console, request: Request) -> Response:
     review = console.reviews.get(request.path_params["id"])
     events, report = console.reviews.read(review)
     judged = codeindex.review(events)
-    wanted = request.query_params.get("file", "")
-    chosen = next((file.section for file in judged.files if file.path == wanted), None)
-    if wanted and chosen is None:
-        raise InputError(f"nothing changed in {wanted}", code="not_found")
+    requested = request.query_params.get("file", "")
+    chosen = next((file.section for file in judged.files if file.path == requested), None)
+    if requested and chosen is None:
+        raise InputError(f"nothing changed in {requested}", code="not_found")
     bodies = console.reviews.bodies(review, events, chosen) if chosen else []
     moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST]
     definitions = sum((Counter(mode["chunks"]) for mode in review.summary["modesSummary"].values()), Counter())
-    surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == wanted]
+    surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == requested]
     shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies, "most": _MOST}
     return view_page(request, "review", review=review, definitions=definitions, surfaced=surfaced, **shown)
 
@@ -116,9 +116,9 @@ class Reviews:
 
     def _run(self, job: Job, review: Review, directory: Path) -> str:
         sides = (f"git:{review.before}", f"git:{review.after}")
-        wanted = codeindex.IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
-        request, cache = wanted.prepare(job.tracker)
-        result = codeindex.compute(request, cache, wanted.keeping, tracker=job.tracker).result
+        requested = codeindex.IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
+        request, cache = requested.prepare(job.tracker)
+        result = codeindex.compute(request, cache, requested.keeping, tracker=job.tracker).result
         folder = self.stored / job.id
         folder.mkdir(parents=True)
         lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
@@ -144,7 +144,7 @@ class Reviews:
     def bodies(
         self, review: Review, events: Sequence[IndexEvent], section: Section
     ) -> list[tuple[IndexEvent, list[BodyRow]]]:
-        """The definitions of a file and what lies between them, each with its lines side by side."""
+        """The definitions of a file and what is between them, each with its lines side by side."""
         shown = [*section.symbols, *([section.file_event] if section.file_event else [])]
         paths = {path for event in shown for path in _paths(event)}
         needed = [event for event in events if event["kind"].startswith("file.") and paths & _paths(event)]

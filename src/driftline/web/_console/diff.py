@@ -106,15 +106,15 @@ def _download_file(console: Console, request: Request) -> Response:
 
 
 def _converted(request: Request, path: Path) -> Response:
-    wanted = request.query_params.get("format", "jsonl")
-    chosen = _downloads().get(wanted)
+    requested = request.query_params.get("format", "jsonl")
+    chosen = _downloads().get(requested)
     if chosen is None:
-        raise InputError(f"there is no download as {wanted!r}", code="not_found")
+        raise InputError(f"there is no download as {requested!r}", code="not_found")
     headers = {"content-disposition": f'attachment; filename="changes{chosen.suffixes[0]}"'}
-    return StreamingResponse(_written(path, wanted), media_type=chosen.media_type, headers=headers)
+    return StreamingResponse(_written(path, requested), media_type=chosen.media_type, headers=headers)
 
 
-def _written(path: Path, wanted: str) -> Iterator[bytes]:
+def _written(path: Path, requested: str) -> Iterator[bytes]:
     """The events in another format, spooled to a temporary file that goes with its last reader."""
     import tempfile
 
@@ -122,6 +122,6 @@ def _written(path: Path, wanted: str) -> Iterator[bytes]:
 
     out = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the answer was sent
     with path.open("rb") as lines:
-        write_events(lines, out, wanted)
+        write_events(lines, out, requested)
     out.seek(0)
     return iter(lambda: out.read(1 << 20), b"")

@@ -1,7 +1,7 @@
 """Pages of an events file: offsets, kinds and changed columns are indexed once, rows are read from disk on demand.
 
 The file is read with `pread` only: a mapped file that shrinks under us would kill the process. Nothing here trusts the
-file: it may be foreign, damaged, or replaced while somebody looks at it.
+file: it may be foreign, damaged, or replaced while a page shows it.
 """
 
 from __future__ import annotations

@@ -148,12 +148,12 @@ class Folder:
         found = [(known.st_mtime, path) for path, known in self._files((file_name,)) if path.name == file_name]
         return [path for _, path in sorted(found, reverse=True)]
 
-    def folders(self, is_wanted: Callable[[Path], bool], deepest: int) -> list[str]:
-        """Folders that are wanted, but none inside of such a one, and none that is hidden or behind a link."""
+    def folders(self, is_selected: Callable[[Path], bool], deepest: int) -> list[str]:
+        """Folders that are selected, but none inside of such a one, and none that is hidden or behind a link."""
         found = []
         for folder, inner, _ in os.walk(self.root):
             path = Path(folder)
-            if is_wanted(path):
+            if is_selected(path):
                 found.append(self.relative(path))
             stops = found[-1:] == [self.relative(path)] or len(path.relative_to(self.root).parts) >= deepest
             inner[:] = [] if stops else sorted(name for name in inner if not name.startswith("."))

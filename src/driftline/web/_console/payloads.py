@@ -1,6 +1,6 @@
 """Pages about payloads: batches run and stored with suggestions, differences, failed pairs, and accepted rules.
 
-A batch that `driftline payloads batch` wrote is shown too. Only one that was run from here knows its pairs and rules,
+A batch that `driftline payloads batch` wrote is shown too. Only one that was run from here has its pairs and rules,
 and so has suggestions.
 """
 
@@ -69,9 +69,9 @@ class Batch:
 
     def chosen(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Rules by their names: suggestions, and those that would accept the differences of a place."""
-        wanted = set(names)
-        found = [one for one in self.suggestions if one["plain_rule"] and _name(one) in wanted]
-        return found + [one for row in self.places if (one := row["remedy"]) and _name(one) in wanted]
+        requested = set(names)
+        found = [one for one in self.suggestions if one["plain_rule"] and _name(one) in requested]
+        return found + [one for row in self.places if (one := row["remedy"]) and _name(one) in requested]
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _look(console: Console, request: Request) -> Response:
     known = [_name(one) for one in batch.chosen(query.getlist("rule"))]
     file = query.get("file", "") or "rules.yaml"
     changes = console.studies.changes(batch, known, file)
-    return page(request, "accept.html", batch=batch, changes=changes, wanted=known, file=file)
+    return page(request, "accept.html", batch=batch, changes=changes, rules=known, file=file)
 
 
 @pages("/payloads/accept", "POST")

@@ -183,16 +183,16 @@ class Results:
         job.comparison = comparison
         return job
 
-    def _compare(self, job: Job, wanted: Comparison) -> str:
+    def _compare(self, job: Job, requested: Comparison) -> str:
         began = time.monotonic()
-        sides = [self.folder.table_address(name) for name in (wanted.a, wanted.b)]
-        size = sum(map(self.folder.table_size, (wanted.a, wanted.b)))
+        sides = [self.folder.table_address(name) for name in (requested.a, requested.b)]
+        size = sum(map(self.folder.table_size, (requested.a, requested.b)))
         folder = self.stored / job.id
         folder.mkdir(parents=True)
         events = folder / "events.jsonl"
         try:
-            found = run_apart(size, job, _write_diff, sides, wanted.options, events)
-            keep(folder, Result(job.id, wanted, time_now(), round(time.monotonic() - began, 3), "local", *found))
+            found = run_apart(size, job, _write_diff, sides, requested.options, events)
+            keep(folder, Result(job.id, requested, time_now(), round(time.monotonic() - began, 3), "local", *found))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -237,7 +237,7 @@ def _write_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], eve
 def run_apart(size: int, job: Job, work: Callable[..., Outcome], *given: Any) -> Outcome:
     """Work on data of that size: if that is large, in a process of its own, whose memory goes with it.
 
-    Its progress is reported here. Cancelling asks the process to stop, which cleans up like a thread.
+    Its progress is reported here. Cancelling requests the process to stop, which cleans up like a thread.
     """
     if size <= LARGE_BYTES:
         return work(job.tracker, *given)

@@ -80,12 +80,12 @@ def _columns(console: Console, request: Request) -> Response:
 
 @pages("/compare", "POST")
 def _compare(console: Console, request: Request, form: Form) -> Response:
-    wanted = _comparison(form)
+    requested = _comparison(form)
     try:
-        check_options(**wanted.options)
-        return to_job(console.results.start(_read(wanted, console.folder, keyless="offered" in form)))
+        check_options(**requested.options)
+        return to_job(console.results.start(_read(requested, console.folder, keyless="offered" in form)))
     except DriftlineError as error:
-        return _form(console, request, wanted, error, status_of(error))
+        return _form(console, request, requested, error, status_of(error))
 
 
 def _comparison(form: Form) -> Comparison:
@@ -104,24 +104,24 @@ def _pair(text: str) -> tuple[str, str]:
     return a, b
 
 
-def _read(wanted: Comparison, folder: Folder, *, keyless: bool) -> Comparison:
+def _read(requested: Comparison, folder: Folder, *, keyless: bool) -> Comparison:
     """With options that read both tables; `keyless`: the form offered columns, and none is a choice."""
-    sides = (folder.table_address(wanted.a), folder.table_address(wanted.b))
-    by_place = {"mode": "positional"} if keyless and not wanted.key else {}
-    chosen = reading_of(*sides, {**wanted.options, **by_place})
+    sides = (folder.table_address(requested.a), folder.table_address(requested.b))
+    by_place = {"mode": "positional"} if keyless and not requested.key else {}
+    chosen = reading_of(*sides, {**requested.options, **by_place})
     key = chosen.pop("key_columns", [])
-    options = {**({"key": key} if key else {}), **chosen, **wanted.options}
-    return replace(wanted, options=options, chosen_key=bool(key))
+    options = {**({"key": key} if key else {}), **chosen, **requested.options}
+    return replace(requested, options=options, chosen_key=bool(key))
 
 
 @pages("/preview", "POST")
 async def _preview(console: Console, request: Request, form: Form) -> Response:
     """What the rules do to the counts, or what is wrong with them."""
     shown: dict[str, Any] = {"preview": None, "size": 0, "problem": None}
-    wanted = comparison = _comparison(form)
+    requested = comparison = _comparison(form)
     try:
         check_options(**comparison.options)
-        comparison = await run_in_threadpool(lambda: _read(wanted, console.folder, keyless="offered" in form))
+        comparison = await run_in_threadpool(lambda: _read(requested, console.folder, keyless="offered" in form))
         names = (comparison.a, comparison.b)
         shown["size"] = await run_in_threadpool(lambda: sum(map(console.folder.table_size, names)))
         if shown["size"] <= LARGE_BYTES or "now" in form:
@@ -208,13 +208,13 @@ class Problem(NamedTuple):
     remedies: tuple[tuple[str, str], ...] = ()  # words, `option=value`
 
 
-def explained(error: DriftlineError, wanted: Comparison, folder: Folder) -> Problem:
+def explained(error: DriftlineError, requested: Comparison, folder: Folder) -> Problem:
     """The error with its ways out; of two headers only what differs is said."""
     if error.code != "header_mismatch":
         message = _FLAG.sub(r"\1", error.message)  # the form's fields have the names of the command line's options
         return Problem(error.code, message, tuple(map(tuple, remedies().get(error.code, {}).get("ways", ()))))
-    sides = (folder.table_address(wanted.a), folder.table_address(wanted.b))
-    headers = [list(head) for head in first_rows(*sides, check_options(**wanted.options), 1)]
+    sides = (folder.table_address(requested.a), folder.table_address(requested.b))
+    headers = [list(head) for head in first_rows(*sides, check_options(**requested.options), 1)]
     only = [[name for name in headers[at] if name not in headers[1 - at]] for at in (0, 1)]
     if not any(only):
         words = "Both tables have the same columns, in another order."
