@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         json_array_lines as json_array_lines,
         json_lines as json_lines,
         plain_operation as plain_operation,
-        sql_literal as sql_literal,
         text_lines as text_lines,
         to_sql as to_sql,
     )
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
         summary as summary,
     )
     from driftline.changesets._format.table import (
-        PATCHSET_MARKER as PATCHSET_MARKER,
         UNDEFINED as UNDEFINED,
         Column as Column,
         Operation as Operation,

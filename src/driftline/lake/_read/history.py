@@ -37,7 +37,6 @@ _PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _HASH_BYTES = 16
 _MODULUS = 1 << (8 * _HASH_BYTES)
 _LISTED = 20
-_LAST = "the last to set it"
 
 
 class LogEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -113,21 +112,15 @@ def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
     lake.table_name(table)
     found = {identity_of(delta): delta for delta in all_deltas(lake, table, row_id)}
     deltas = sorted(found.values(), key=replay_order)
-    deaths = [replay_order(delta) for delta in deltas if delta.op == "DELETE"]
-    last_death = deaths[-1] if deaths else None
-    winners = {entry.column: delta for delta in deltas for entry in delta.columns}
-    last_life = next((delta for delta in reversed(deltas) if delta.op != "DELETE"), None)
-    history = []
+    history: list[HistoryEntry] = []
     later: dict[str, RowDelta] = {}  # the next delta that sets a column
     next_delete: RowDelta | None = None
     for delta in reversed(deltas):
-        covered = last_death is not None and replay_order(delta) < last_death
-        won = tuple(entry.column for entry in delta.columns if winners[entry.column] is delta and not covered)
-        is_death = last_death is not None and replay_order(delta) == last_death
-        is_visible = is_death or bool(won) or (delta is last_life and not covered)
         names = [entry.column for entry in delta.columns]
-        reasons = (_LAST if name in won else _reason(delta, later.get(name, next_delete)) for name in names)
-        history.append(HistoryEntry(delta, won, is_visible, tuple(reasons)))
+        after = [later.get(name, next_delete) for name in names]
+        won = tuple(name for name, other in zip(names, after, strict=True) if other is None)
+        is_visible = next_delete is None and (delta.op == "DELETE" or bool(won) or not history)
+        history.append(HistoryEntry(delta, won, is_visible, tuple(_reason(delta, other) for other in after)))
         if delta.op == "DELETE":
             later, next_delete = {}, delta
         later |= dict.fromkeys(names, delta)
@@ -135,9 +128,9 @@ def row_history(lake: Lake, table: str, row_id: str) -> list[HistoryEntry]:
 
 
 def _reason(delta: RowDelta, later: RowDelta | None) -> str:
-    """Why the value of a delta does not count: the next one in the order of replay (deltas and the lake §2)."""
+    """Why a value counts, or which delta replaced it in the order of replay (deltas and the lake §2)."""
     if later is None:
-        return "the row was deleted"
+        return "the last to set it"
     if later.op == "DELETE":
         return f"the row was deleted later, by {later.client_id}"
     if later.hlc > delta.hlc:
