@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         plan_loads as plan_loads,
         positions_digest as positions_digest,
         reload as reload,
-        settle_columns as settle_columns,
+        resolve_columns as resolve_columns,
     )
     from driftline.lake._read import STATE_FORMATS as STATE_FORMATS
     from driftline.lake._read.history import (

@@ -187,7 +187,7 @@ def reload(job: LoadJob, events: SnapshotEvents) -> int:
     return number
 
 
-def settle_columns(job: LoadJob, names: Sequence[str]) -> None:
+def resolve_columns(job: LoadJob, names: Sequence[str]) -> None:
     """Make these columns the table's: loads of earlier snapshots, which may lack some of them, registered theirs."""
     deltas_table = load(job.lake, job.table, "deltas")
     known = schemas.schema_of(deltas_table)

@@ -94,7 +94,7 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
         later = lake.plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
     if load.is_last and load.shape is not None:
-        lake.settle_columns(job, load.shape.columns)
+        lake.resolve_columns(job, load.shape.columns)
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     # Later snapshots may be gone by now: then the newest window of the lake has the content of this one.
     newest = (lake.load_history(job.lake, job.table).newest if load.is_last else None) or window
