@@ -221,8 +221,8 @@ def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any
         return False
     assert ledger.newest is not None
     shape = plan.shape(plan.snapshots[-1])
-    is_settled = shape is None or _columns(plan) == shape.columns
-    return not facts["last"] or (ledger.newest.label == facts["label"] and is_settled)
+    is_current = shape is None or _columns(plan) == shape.columns
+    return not facts["last"] or (ledger.newest.label == facts["label"] and is_current)
 
 
 def _columns(plan: TableStages) -> tuple[str, ...]:
