@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -215,3 +216,23 @@ def test_hundreds_of_columns(spark) -> None:
     [event] = driftline.spark.diff(a, b, key=["id"]).events.collect()
     assert event["changed"] == names
     assert event["after"]["column 299"] == "v0"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"key": "id"},
+        {"key": "id", "tolerance": {"price": "0.01"}, "column_stats": True},
+        {"key": "id", "duplicates": "first"},
+        {"ignore_row_order": True},
+        {},
+    ],
+    ids=["key", "rules", "duplicates", "multiset", "position"],
+)
+def test_events_and_counts_scan_each_input_once(spark, tmp_path: Path, rules: dict) -> None:
+    for name, price in (("a", "1.0"), ("b", "1.5")):
+        spark.sql(f"SELECT id, double({price}) AS price FROM range(20)").write.parquet(str(tmp_path / name))
+    before, after = (spark.read.parquet(str(tmp_path / name)) for name in "ab")
+    for frame in driftline.spark.diff(before, after, **rules).frames:
+        leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
+        assert leaves.size() == 2
