@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from driftline.lake import Lake, compact, lake_log, materialize, merge_small_files, set_horizon, vacuum, verify
+from driftline.lake import Lake, compact, flush, lake_log, materialize, merge_small_files, set_horizon, vacuum, verify
 from driftline.lake._store.delta import DeltaStore
-from driftline.lake._store.parquet import DataFile, write_file
+from driftline.lake._store.parquet import DataFile, read_file, write_file
 from driftline.lake._store.tables import Commit, TableStore
 from support.lakes import SCHEMA, delta, load_lake
 from support.memory_store import MemoryStore
@@ -142,6 +142,23 @@ def test_additions_at_once_are_all_kept(lake: Lake, store: TableStore) -> None:
     assert sorted(file.path for file in opened.files()) == ["a.parquet", "b.parquet", "c.parquet"]
 
 
+def test_a_merge_makes_the_rows_those_that_it_is_given(lake: Lake, store: TableStore) -> None:
+    made(lake, "a", "b", "c")
+    one, other = store.open(PATH), store.open(PATH)
+    assert one is not None
+    assert other is not None
+    wanted = pa.table({"_row_id": ["a", "c", "d"], "_hlc": [0, 5, 6]}, COLUMNS)
+    assert one.merge(wanted.to_reader(), Commit(transactions={"x": 4}, metadata={"operation": "state"}))
+    now = store.open(PATH)
+    assert now is not None
+    files = [read_file(lake, f"{PATH}/{file.path}", COLUMNS) for file in now.files()]
+    assert pa.concat_tables(files).sort_by("_row_id").to_pylist() == wanted.to_pylist()
+    newest = next(store.commits(PATH, now.version()))
+    assert newest is not None
+    assert (now.transaction("x"), newest.operation) == (4, "state")
+    assert not other.merge(wanted.to_reader(), Commit(transactions={"x": 5})), "it was merged meanwhile"
+
+
 def test_the_log_is_read_newest_first(lake: Lake, store: TableStore) -> None:
     table = made(lake, "a")
     began = time.time() * 1000 - 60_000
@@ -216,12 +233,14 @@ def test_a_lake_runs_on_either_store(lake: Lake, tmp_path: Path) -> None:
     assert compact(lake, "todos").is_new
     assert verify(lake, "todos").is_proved
     merge_small_files(lake, "todos", min_files=2)
+    assert compact(lake, "todos", feed=True).notice is not None
+    flush(lake, "todos", [delta("UPDATE", "r3", 30, title="t3")], gateway_id="gw", sequence=9)
     set_horizon(lake, "todos", 15)
     vacuum(lake, "todos", hours=0)
     materialize(lake, "todos", tmp_path / "rows.jsonl")
     rows = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert {row["_row_id"]: row["title"] for row in rows} == {"r0": "t0", "r1": "new", "r3": "t3", "r4": "t4"}
     operations = [entry.operation for entry in lake_log(lake, "todos")]
-    assert {"schema", "compact", "retention"} <= set(operations)
+    assert {"schema", "compact", "retention", "feed on"} <= set(operations)
     assert isinstance(lake.store(), DeltaStore | MemoryStore)
     assert SCHEMA.table in lake.tables()

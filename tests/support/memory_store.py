@@ -13,7 +13,7 @@ import pyarrow.fs as pa_fs
 
 from driftline.deltas import physical_ms
 from driftline.lake import Lake
-from driftline.lake._store.parquet import DataFile
+from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.tables import Commit, CommitEntry, Version
 
 FIRST = 100  # versions need not start at 0 ...
@@ -35,7 +35,8 @@ class MemoryStore:
     """Logs of tables by their paths; data files are below the root of `lake`."""
 
     def __init__(self, root: str) -> None:
-        self.files = Lake(root).files()
+        self.lake = Lake(root)
+        self.files = self.lake.files()
         self.logs: dict[str, dict[Version, State]] = defaultdict(dict)
 
     def open(self, path: str, version: Version | None = None) -> MemoryTable | None:
@@ -57,7 +58,7 @@ class MemoryStore:
         if FIRST not in self.logs[path]:
             yield None
 
-    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float, commits: int | None = None) -> int:
         log = self.logs[path]
         last = max(log) if keep is None else keep
         gone = [each for each in log if each < last and (entry := log[each].entry) and entry.timestamp < milliseconds]
@@ -141,6 +142,10 @@ class MemoryTable:
             return False
         self._store.commit(self._path, replace(self._state, **changed), Commit(metadata=details))
         return True
+
+    def merge(self, rows: pa.RecordBatchReader, commit: Commit) -> bool:
+        file = write_file(self._store.lake, self._path, f"merged-{time.monotonic_ns()}.parquet", rows.read_all())
+        return self.append(replace(commit, adds=[file], removes=list(self._state.files)))
 
     def versions_since(self, milliseconds: float) -> list[Version]:
         return [

@@ -188,7 +188,8 @@ class GatewayClient:
                 refusal = _refusal(error.code, error.read(1 << 16))
             if error.code not in _RETRIED:
                 raise refusal from error
-            raise _Later(refusal, _seconds(error.headers.get("Retry-After"))) from error
+            text = error.headers.get("Retry-After") or ""
+            raise _Later(refusal, float(text) if text.isdecimal() else None) from error
         except (urllib.error.URLError, http.client.HTTPException, OSError, EOFError) as error:
             raise _Later(_unreachable(error), None) from error
         except ValueError as error:  # half a response: requested again
@@ -268,7 +269,3 @@ def _refusal(status: int, answer: bytes) -> GatewayError:
 
 def _unreachable(error: Exception) -> GatewayError:
     return GatewayError(f"no answer from the gateway: {getattr(error, 'reason', error)}", code="unreachable")
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdecimal() else None

@@ -76,7 +76,7 @@ class Gateway:
         chosen = settings.compaction
         self._compactor: process.Compactor | None = None
         if chosen is not None:
-            self._compactor = process.Compactor(settings.lake_location, chosen.open_engine, self._compacted)
+            self._compactor = process.Compactor(settings.lake_location, chosen, self._compacted)
         self._has_refreshed = False
         self._check_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
@@ -414,8 +414,10 @@ class Gateway:
         if self._compactor is not None and report.due:
             self._compactor.take(report.due)
 
-    def _compacted(self, table: str) -> None:
+    def _compacted(self, table: str, notice: str | None) -> None:
         self.metrics.add("driftline_compactions_total")
+        if notice is not None:
+            _logger.warning(notice)
         _logger.info("compacted", extra={"fields": {"table": table}})
 
     def _is_known(self, entry: Entry) -> bool:

@@ -32,6 +32,7 @@ class CompactionSettings:
     size: int = 64 << 20
     seconds: float = 300.0
     open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compaction process
+    feed: bool | None = None  # whether `state` gets a change data feed; None: as it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,15 +213,18 @@ def flush(
 @click.option("--table", "-t", metavar="NAME", help="The table.  [default: every table]")
 @click.option("--full", is_flag=True, help="Fold from the deltas alone instead of from the last snapshot.")
 @click.option("--target-file-mb", type=click.IntRange(1), default=32, show_default=True, help="Size of base files.")
+@click.option("--state-feed/--no-state-feed", default=None, help="Begin, or end, a change data feed of `state`.")
 @fold_options
-def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
+def compact(table: str | None, full: bool, target_file_mb: int, state_feed: bool | None, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
     from driftline.lake import compact as compact_table, registered
 
     lake = folds.lake
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
     for name, way in folds.of_each(names):
-        result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, **way)
+        result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, feed=state_feed, **way)
+        if result.notice is not None:
+            click.echo(f"note: {result.notice}", err=True)
         views.print_result(result.to_dict(), views.compaction_text(result))
     return SAME
 

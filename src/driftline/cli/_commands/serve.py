@@ -69,6 +69,7 @@ _MIB = 1 << 20
 @click.option("--compact-seconds", default=300.0, show_default=True, help="Compact when one has waited so long.")
 @click.option("--no-compact", is_flag=True, help="Leave compaction to `lake compact`.")
 @click.option("--master", metavar="URL", help="Compact on this Spark master.")
+@click.option("--state-feed/--no-state-feed", default=None, help="Begin, or end, a change data feed of `state`.")
 @click.option("--adopt-lake", is_flag=True, help="Go on with a lake that belongs to another log of this gateway.")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Allow a browser origin; can be repeated.")
 @click.option(
@@ -119,10 +120,12 @@ def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
     """What the options say about compaction; they are taken out."""
     from driftline.gateway import CompactionSettings
 
-    names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master")
-    off, deltas, size, seconds, master = (options.pop(name) for name in names)
+    names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master", "state_feed")
+    off, deltas, size, seconds, master, feed = (options.pop(name) for name in names)
+    if off and feed is not None:
+        raise click.UsageError("with --no-compact the state is made by `lake compact`: give --state-feed there")
     engine = None if master is None else partial(_spark_folds, master)
-    return None if off else CompactionSettings(deltas, round(size * _MIB), seconds, engine)
+    return None if off else CompactionSettings(deltas, round(size * _MIB), seconds, engine, feed)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from driftline.errors import DriftlineError, GatewayError, LakeError
 from driftline.gateway._lake import flush as flushing
 from driftline.gateway._lake.snapshot import Request, Snapshots
 from driftline.gateway._log.log import UNSEEDED, unavailable
-from driftline.gateway._settings import CompactionSettings, GatewaySettings, OpenEngine
+from driftline.gateway._settings import CompactionSettings, GatewaySettings
 
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
 SNAPSHOTS_AT_ONCE = 2
@@ -37,7 +37,7 @@ _NICENESS = 5  # pushes have priority
 _COMPACTION_NICENESS = 5  # on top of it
 _END_SECONDS = 1.0
 _FOLD_SECONDS, _PAGE_SECONDS = 300.0, 30.0
-_CUT_SECONDS = 3600.0  # between two looks for old entries of Delta logs
+_CUT_SECONDS = 600.0  # between two looks for old entries of Delta logs
 _logger = logging.getLogger("driftline.gateway")
 
 MakeDesk = Callable[..., Any]  # makes, inside the process, the object whose methods are called, at the end `close`
@@ -124,8 +124,8 @@ def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
 class Compactor:
     """A thread that compacts due tables in a process, one after the other."""
 
-    def __init__(self, lake: str, open_engine: OpenEngine | None, done: Callable[[str], None]) -> None:
-        self._process = PipedProcess("compaction", _CompactionDesk, lake, open_engine)
+    def __init__(self, lake: str, settings: CompactionSettings, done: Callable[[str, str | None], None]) -> None:
+        self._process = PipedProcess("compaction", _CompactionDesk, lake, settings)
         self._done = done
         self._due: list[str] = []
         self._changed = threading.Condition()
@@ -155,8 +155,7 @@ class Compactor:
                     return
                 table = self._due[0]
             try:
-                self._process.ask("compact", table)
-                self._done(table)
+                self._done(table, self._process.ask("compact", table))
             except DriftlineError as error:
                 if not self._closing:
                     fields = {"table": table, "code": error.code, "error": error.message}
@@ -165,35 +164,25 @@ class Compactor:
                 self._due.remove(table)
 
 
-def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
-    """The tables with enough pending deltas to compact."""
-    from driftline.lake import CompactionPolicy, backlog_of
-
-    if settings is None:
-        return []
-    policy = CompactionPolicy(settings.deltas, settings.size, settings.seconds)
-    return [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
-
-
 class _CompactionDesk:
     """Compacts one table at a time; the first one opens the engine for all."""
 
-    def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
+    def __init__(self, lake: str, settings: CompactionSettings) -> None:
         from driftline.lake import Lake
 
         os.nice(_COMPACTION_NICENESS)
         self._lake = Lake(lake)
-        self._open_engine = open_engine
+        self._settings = settings
         self._open = ExitStack()
         self._options: dict[str, Any] | None = None
 
-    def compact(self, table: str) -> None:
+    def compact(self, table: str) -> str | None:
         from driftline.lake import compact
 
         if self._options is None:
-            opened = None if self._open_engine is None else self._open.enter_context(self._open_engine())
-            self._options = {} if opened is None else {"engine": opened}
-        compact(self._lake, table, **self._options)
+            engine = self._settings.open_engine
+            self._options = {} if engine is None else {"engine": self._open.enter_context(engine())}
+        return compact(self._lake, table, feed=self._settings.feed, **self._options).notice
 
     def close(self) -> None:
         self._open.close()
@@ -264,7 +253,7 @@ class LakeDesk:
     def flush(self, wait: bool = True) -> flushing.FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another server flushes."""
         report = self._flusher.flush(wait=wait)
-        report.due = due_tables(self._store.lake, self._compaction) if report.deltas else []
+        report.due = self._due_tables() if report.deltas else []
         return report
 
     def register(self, schema: TableSchema) -> None:
@@ -288,8 +277,16 @@ class LakeDesk:
                 for table in self._store.tables():
                     cut_logs(self._store.lake, table, self._history_days)
                 self._cut_at = time.monotonic() + _CUT_SECONDS
-            due = due_tables(self._store.lake, self._compaction)
-            return flushing.FlushReport(imported=imported, due=due, notices=refused)
+            return flushing.FlushReport(imported=imported, due=self._due_tables(), notices=refused)
+
+    def _due_tables(self) -> list[str]:
+        """The tables with enough pending deltas to compact."""
+        from driftline.lake import CompactionPolicy, backlog_of
+
+        if self._compaction is None:
+            return []
+        policy = CompactionPolicy(self._compaction.deltas, self._compaction.size, self._compaction.seconds)
+        return [table for table in self._store.tables() if policy.is_due(backlog_of(self._store.lake, table))]
 
     def close(self) -> None:
         """Close the log."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -30,9 +30,11 @@ from driftline.lake._store import rows as stored, schemas, tables
 from driftline.lake._store.envelopes import envelope_paths, envelope_transaction, maker_of, origin_of
 from driftline.lake._store.flush import count_set_aside, count_waiting, flush_envelopes, log_transaction
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
-from driftline.lake._store.parquet import DataFile, read_file, write_file
+from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
 
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
+FEED_PROPERTY = "delta.enableChangeDataFeed"  # of `state`; set by `--state-feed`, and every compaction keeps to it
+KEPT_COMMITS = 500  # of `deltas`, that a cut of its log leaves
 SMALL_BYTES = 4 << 20
 MIN_FILES = 16  # of one day and gateway, before merging is worth it
 
@@ -55,6 +57,7 @@ class CompactionResult:
     files_written: int = 0
     files_replaced: int = 0
     full: bool = False
+    notice: str | None = None  # for the operator: the state's change data feed was switched on or off
 
     def to_dict(self) -> JsonObject:
         """The result as plain data."""
@@ -71,6 +74,7 @@ class WriteSnapshot(RangeJob):
     base_part: Part = "base"
     with_deletes: bool = True
     every_range: bool = False
+    with_state: bool = True  # a state with a change data feed has files of its own
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Fold and write; the result names the range and its new files."""
@@ -94,7 +98,7 @@ class WriteSnapshot(RangeJob):
             piece = rows.slice(start, size)
             file = write_file(plan.lake, relative(plan.table, part), name, piece)
             files.append([file.path, file.size, file.rows, file.min_row_id, file.max_row_id])
-            if part == "base":
+            if part == "base" and self.with_state:
                 write_state_file(plan.lake, plan.table, name, piece, plan.columns)
         return files
 
@@ -118,9 +122,13 @@ def compact(
     tracker: Tracker | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
     rows_per_range: int = ROWS_PER_RANGE,
+    feed: bool | None = None,
     at_stage: Stage = lambda name: None,
 ) -> CompactionResult:
-    """Fold new deltas into a new snapshot; after the commit of another compaction the fold is planned anew."""
+    """Fold new deltas into a new snapshot; after the commit of another compaction the fold is planned anew.
+
+    `feed` switches the change data feed of the table's `state` on or off; by default it stays as it is.
+    """
     flush_envelopes(lake, table)
     sized = partial(plan_fold, rows_per_range=rows_per_range, target_file_bytes=target_file_bytes)
     for _ in range(tables.MAX_TRIES):
@@ -128,9 +136,10 @@ def compact(
         at_stage("planned")
         if not full and not plan.deltas and (not _columns_changed(plan) if plan.snapshot else plan.base_pins is None):
             version = plan.snapshot.base_version if plan.snapshot else None
-            follow_base(lake, table)
-            return CompactionResult(table, False, plan.deltas_version, version)
-        job = WriteSnapshot(target_file_bytes, every_range=_columns_changed(plan))
+            notice = follow_base(lake, table, feed)
+            return CompactionResult(table, False, plan.deltas_version, version, notice=notice)
+        is_fed = _has_feed(tables.load(lake, table, "state")) if feed is None else feed
+        job = WriteSnapshot(target_file_bytes, every_range=_columns_changed(plan), with_state=not is_fed)
         changes = collect_changes(plan, engine(plan, job, tracker))
         at_stage("folded")
         deletes_version = _commit_deletes(plan, changes)
@@ -138,11 +147,10 @@ def compact(
         result = _commit_base(plan, changes, deletes_version)
         if result is not None:
             at_stage("base committed")
-            follow_base(lake, table)
+            notice = follow_base(lake, table, feed)
             at_stage("state committed")
-            if result.is_new:
-                merge_small_files(lake, table)
-            return result
+            merge_small_files(lake, table)
+            return replace(result, notice=notice)
     raise LakeError(f"compacting {table}: other compactors kept committing; run it again", code="commit_conflict")
 
 
@@ -272,21 +280,29 @@ def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> Dat
 
 def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
     """Write the plain rows of a base file under its name."""
-    arrays = [rows[stored.ROW_ID], *(rows[stored.escape_name(column.name)] for column in columns)]
-    plain = pa.Table.from_arrays(arrays, schema=stored.state_file_schema(columns))
+    plain = stored.plain_table(rows, columns).cast(stored.state_file_schema(columns))
     return write_file(lake, relative(table, "state"), name, plain)
 
 
-def follow_base(lake: Lake, table: str) -> None:
-    """Bring `state` to the newest `base`; files that are there already stay."""
+def follow_base(lake: Lake, table: str, feed: bool | None = None) -> str | None:
+    """Bring `state` to the newest `base`, by files or with a feed by rows; a notice where the feed is switched."""
+    notice: str | None = None
 
     def attempt() -> bool:
+        nonlocal notice
         base = tables.load(lake, table, "base")
         state = tables.load(lake, table, "state")
-        if base is None or (tables.transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
-            return True
-        columns = _columns_of(base)
+        columns = schemas.required(lake, table).columns if base is None else _columns_of(base)
         schema = stored.state_file_schema(columns)
+        if state is None and feed:  # the feed begins with the first row
+            return tables.create(lake, table, "state", schema, tables.Commit()) and attempt()
+        if state is not None and feed is not None and feed != _has_feed(state):
+            word = "on" if feed else "off"
+            notice = f"{relative(table, 'state')}: the change data feed is {word} after version {state.version()}"
+            return state.set_properties({FEED_PROPERTY: str(feed).lower()}, {"operation": f"feed {word}"}) and attempt()
+        shown = tables.transaction_version(state, FOLLOWED_BASE)
+        if base is None or (shown is not None and shown >= base.version()):
+            return True
         requested = {file.path: file for file in base.files()}
         pins = {FOLLOWED_BASE: base.version()}
         details = {"operation": "state", "base": base.version()}
@@ -294,12 +310,29 @@ def follow_base(lake: Lake, table: str) -> None:
             files = [_state_file(lake, table, file, columns) for file in requested.values()]
             return tables.create(lake, table, "state", schema, tables.Commit(files, (), pins, details))
         overwrite = _columns_of(state, str) != columns
+        if _has_feed(state) and not overwrite:
+            rows = pa.RecordBatchReader.from_batches(schema, _rows_of(lake, table, requested.values(), columns))
+            return state.merge(rows, tables.Commit(transactions=pins, metadata=details))
         present = set() if overwrite else {file.path for file in state.files()}
         adds = [_state_file(lake, table, file, columns) for path, file in requested.items() if path not in present]
         commit = tables.Commit(adds, sorted(present - set(requested)), pins, details, overwrite=overwrite)
         return state.append(commit, schema if overwrite else None)
 
     tables.retried(attempt, f"writing the state of {table}")
+    return notice
+
+
+def _rows_of(
+    lake: Lake, table: str, files: Iterable[DataFile], columns: Sequence[ColumnSchema]
+) -> Iterator[pa.RecordBatch]:
+    """The plain rows of some base files."""
+    for file in files:
+        for rows in read_batches(lake, relative(table, "base", file.path), stored.base_file_schema(columns)):
+            yield from stored.plain_table(rows, columns).cast(stored.state_file_schema(columns)).to_batches()
+
+
+def _has_feed(state: tables.StoredTable | None) -> bool:
+    return state is not None and state.property(FEED_PROPERTY) == "true"
 
 
 def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
@@ -387,8 +420,7 @@ class TableStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     def to_dict(self) -> JsonObject:
         """The status as plain data."""
-        plain: JsonObject = msgspec.json.decode(msgspec.json.encode(self))
-        return plain
+        return dict(msgspec.to_builtins(self))
 
 
 def backlog_of(lake: Lake, table: str) -> Backlog:
@@ -468,7 +500,7 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
 
 
 def cut_logs(lake: Lake, table: str, days: float) -> int:
-    """Remove entries of the table's Delta logs that are older than so many days; the number of files.
+    """Remove entries of the table's Delta logs that are older than so many days, or many; the number of files.
 
     Versions that the newest snapshot pins stay, and so does the log of a table whose loads or generations it lists.
     """
@@ -480,8 +512,10 @@ def cut_logs(lake: Lake, table: str, days: float) -> int:
     kept: dict[Part, int | None] = {"deltas": deltas_table.version(), "base": None, "state": None}  # None: the newest
     if snapshot is not None:
         kept |= {"deltas": snapshot.deltas_version, "deletes": snapshot.deletes_version}
-    before = physical_ms() - days * 86_400_000
-    return sum(lake.store().cut_log(relative(table, part), version, before) for part, version in kept.items())
+    before, store = physical_ms() - days * 86_400_000, lake.store()
+    # Every flush is a version of `deltas`, and opening a table lists its log.
+    least = {"deltas": KEPT_COMMITS}
+    return sum(store.cut_log(relative(table, part), kept[part], before, least.get(part)) for part in kept)
 
 
 def _is_needless(deltas_table: tables.StoredTable | None, name: str) -> bool:

@@ -420,7 +420,7 @@ def _event(
     plan: FoldPlan, row_id: str, before: JsonObject | None, after: JsonObject | None
 ) -> tuple[str, JsonObject | None]:
     old, new = _whole_row(plan, row_id, before), _whole_row(plan, row_id, after)
-    key = _key(plan, row_id, new or old)
+    key = {name: (new or old or {}).get(name) for name in plan.key or (stored.ROW_ID,)}
     if old is None and new is None:
         return "absent", None  # added and removed within the window
     if old is None:
@@ -439,10 +439,6 @@ def _whole_row(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObjec
         return None
     start = {} if plan.key else {stored.ROW_ID: row_id}
     return {**start, **{column.name: row.get(column.name) for column in plan.columns}}
-
-
-def _key(plan: FoldPlan, row_id: str, row: JsonObject | None) -> JsonObject:
-    return {name: (row or {}).get(name) for name in plan.key} if plan.key else {stored.ROW_ID: row_id}
 
 
 def write_changes(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -23,6 +23,8 @@ from driftline.lake._store.tables import Commit, CommitEntry, Version
 
 # Resume and time travel need pins and log entries: no other writer cuts the log, see `cut_log`.
 _CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+_HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)  # which looks at every entry
+_MANY_FILES = 32  # after a merge, before they are merged too
 _DIGITS = 20  # of a version in the names of log files
 _DETAILS = "driftline"  # the member of a commit's information that has its metadata
 
@@ -78,12 +80,13 @@ class DeltaStore:
                 return
             yield _entry(version, actions)
 
-    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float, commits: int | None = None) -> int:
         """Remove what the log has before its newest checkpoint that is old enough and not after `keep`."""
         files, folder = self._lake.files(), pa_fs.FileSelector(f"{path}/_delta_log", allow_not_found=True)
         infos = [info for info in files.get_file_info(folder) if info.base_name[:_DIGITS].isdecimal()]
         versions = {info.path: int(info.base_name[:_DIGITS]) for info in infos}
-        old = [info for info in infos if info.mtime_ns < milliseconds * 1e6]
+        enough = -1 if commits is None else max(versions.values(), default=0) - commits
+        old = [info for info in infos if info.mtime_ns < milliseconds * 1e6 or versions[info.path] <= enough]
         checkpoints = (versions[info.path] for info in old if info.base_name.endswith(".checkpoint.parquet"))
         first = max((version for version in checkpoints if keep is None or version <= keep), default=0)
         gone = sorted(name for name, version in versions.items() if version < first)
@@ -133,9 +136,7 @@ class _StoredDelta:
         written = self._table.schema() if schema is None else Schema.from_arrow(schema)
         mode = "overwrite" if commit.overwrite else "append"
         actions: list[AddAction | RemoveAction] = [*_adds(commit), *removes]
-        return _committed(
-            lambda: self._table.create_write_transaction(actions, mode, written, commit_properties=_properties(commit))
-        )
+        return _committed(lambda: self._table.create_write_transaction(actions, mode, written, **_options(commit)))
 
     def add_columns(self, columns: Sequence[pa.Field], details: JsonObject) -> bool:
         fields = list(Schema.from_arrow(pa.schema(columns)).fields)
@@ -149,6 +150,21 @@ class _StoredDelta:
                 dict(values), raise_if_not_exists=False, commit_properties=_properties(Commit(metadata=details))
             )
         )
+
+    def merge(self, rows: pa.RecordBatchReader, commit: Commit) -> bool:
+        names = ['"' + name.replace('"', '""') + '"' for name in rows.schema.names]
+        values = {name: f"s.{name}" for name in names}
+        differs = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in names)
+        merging = self._table.merge(rows, f"t.{ROW_ID} = s.{ROW_ID}", "s", "t", **_options(commit))
+        merging.when_matched_update(values, differs).when_not_matched_insert(values)
+        before = self.version()
+        done = _committed(merging.when_not_matched_by_source_delete().execute)
+        if done and self.version() == before:  # no row differs: deltalake commits nothing
+            return self.append(commit)
+        if done and len(self._table.file_uris()) >= _MANY_FILES:
+            options = _options(Commit(metadata={"operation": "merge files"}))
+            _committed(lambda: self._table.optimize.compact(**options))
+        return done
 
     def versions_since(self, milliseconds: float) -> list[Version]:
         return [entry["version"] for entry in self._table.history() if entry.get("timestamp", 0) >= milliseconds]
@@ -233,6 +249,10 @@ def _stats(file: DataFile) -> str:
     low, high = ({name: pair[side] for name, pair in known.items()} for side in (0, 1))
     counts = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(known, 0)}
     return json.dumps(counts)
+
+
+def _options(commit: Commit) -> dict[str, Any]:
+    return {"commit_properties": _properties(commit), "post_commithook_properties": _HOOKS}
 
 
 def _properties(commit: Commit) -> CommitProperties:

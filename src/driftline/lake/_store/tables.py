@@ -76,6 +76,9 @@ class StoredTable(Protocol):
     def set_properties(self, values: Mapping[str, str], details: JsonObject) -> bool:
         """Set some properties."""
 
+    def merge(self, rows: pa.RecordBatchReader, commit: Commit) -> bool:
+        """Make these the rows, by their ids; rows that are the same stay, and the feed of changes has the others."""
+
     def versions_since(self, milliseconds: float) -> list[Version]:
         """The versions that were committed at that time or later."""
 
@@ -95,8 +98,11 @@ class TableStore(Protocol):
     def commits(self, path: str, newest: Version) -> Iterator[CommitEntry | None]:
         """The commits from a version back to the first; None at the end where the log has been cut."""
 
-    def cut_log(self, path: str, keep: Version | None, milliseconds: float) -> int:
-        """Remove what a log has from before a time and needs neither now nor from `keep` on; the number of files."""
+    def cut_log(self, path: str, keep: Version | None, milliseconds: float, commits: int | None = None) -> int:
+        """Remove what a log has from before a time and needs neither now nor from `keep` on; the number of files.
+
+        With `commits` also what is younger, where so many later ones stay.
+        """
 
 
 def load(lake: Lake, table: str, part: Part, version: Version | None = None) -> StoredTable | None:
