@@ -117,7 +117,7 @@ def _wrong_type(place: _Place) -> Iterator[tuple[str, str]]:
     types = place.node.types
     if types is None or place.rules.inherit or place.node.choices:
         return
-    cast = place.rules.cast
+    cast = place.rules.scalars.get("cast")
     fits = {
         "number": bool(types & _NUMERIC) or cast in ("int", "float"),
         "string": "string" in types or cast == "string",
@@ -136,7 +136,7 @@ def _outranked(place: _Place) -> Iterator[tuple[str, str]]:
             kind = EXTENSIONS.get(name)
             if kind is not None and kind.field != "strategy" and (kind.is_value_rule or kind.scope == "array"):
                 yield name, f"{name} never applies beside x-migration-strategy: {rules.strategy}"
-    elif rules.pattern is not None:
+    elif "pattern" in rules.scalars:
         for name in map(_rule, _OUTRANKED_BY_PATTERN):
             if name in place.node.extensions:
                 yield name, f"{name} never applies beside x-migration-pattern"

@@ -81,13 +81,13 @@ def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> Containe
     """The comparer of a container, after a report of what the schema does not allow here."""
     types = plan.node.types
     is_wrong = types is not None and plan.settings.checks_types and not admits(types, kind())
-    if not is_wrong and plan.rules.cast is None:
+    if not is_wrong and "cast" not in plan.rules.scalars:
         return comparer
 
     def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         if is_wrong:
             run.wrong_type(path, old, new, [OLD, NEW], types or frozenset())
-        if plan.rules.cast is not None:
+        if "cast" in plan.rules.scalars:
             message = "The cast failed (not a scalar); the raw values are compared"
             run.warn("RULE_ERROR", path, message, plan.rules.text("cast"))
         comparer(old, new, run, path)
@@ -426,9 +426,9 @@ def _finder(plan: NodePlan) -> Callable[[dict[str, Json]], Tally]:
 def _is_plain_object(plan: NodePlan) -> bool:
     """Whether objects are compared member by member here, and nothing else is reported."""
     types, rules = plan.node.types, plan.rules
-    if not is_decided(plan) or rules.cast or rules.strategy == "exists" or plan.settings.config.trace_rule_application:
+    if not is_decided(plan) or not has_plain_names(plan) or plan.settings.config.trace_rule_application:
         return False
-    if not has_plain_names(plan):
+    if "cast" in rules.scalars or rules.strategy == "exists":
         return False
     return types is None or "object" in types or not plan.settings.checks_types
 

@@ -8,18 +8,17 @@ A value that makes no sense is a problem, not an exception: the comparison warns
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from driftline.payloads._rules import scalars
+from driftline.payloads._rules.scalars import ExtensionKind, one_of, reader
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads._values.paths import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads._values.patterns import SafePattern
-from driftline.payloads._values.values import CASTS, MISSING, Json, decimal_of, spelled, to_string
+from driftline.payloads._values.values import MISSING, Json, spelled, to_string
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")
@@ -41,16 +40,10 @@ class FieldRules:
 
     strategy: str = "strict"
     alias: str | None = None
-    precision: Decimal | None = None
     case_insensitive: bool = False
     trim: bool = False
-    cast: str | None = None
-    pattern: SafePattern | None = None
-    time_format: scalars.TimeFormat | None = None
-    scale: Decimal | None = None
-    tolerance: int | None = None
+    scalars: Mapping[str, Any] = field(default_factory=dict)  # values of the rules of `scalars.RULES`
     default: Any = MISSING
-    enum_map: Mapping[str, Json] | None = None
     array_mode: str = "strict"
     array_key: tuple[KeyPath, ...] = ()
     order_by: tuple[SortField, ...] = ()
@@ -74,102 +67,46 @@ class FieldRules:
         return self.texts.get(EXTENSION_PREFIX + name)
 
 
-class ExtensionKind(NamedTuple):
-    """What an extension is for: its field in `FieldRules`, how its value is read, and its scope.
-
-    A scalar rule brings its meaning along: a step that prepares values, or the end for a JSON type.
-    """
-
-    field: str
-    read: Callable[[Any], Any]
-    scope: str
-    is_value_rule: bool = False
-    step: Callable[[Any], scalars.Step | None] | None = None
-    end: tuple[str, Callable[[Any, str | None], scalars.End]] | None = None
-
-
-def _reader(is_right: Callable[[Any], Any], wanted: str, convert: Callable[[Any], Any] | None = None) -> scalars.Change:
-    def read(value: object) -> Any:
-        if not is_right(value):
-            raise scalars.BadValueError(f"must be {wanted}")
-        return value if convert is None else convert(value)
-
-    return read
-
-
-def _one_of(*words: str) -> scalars.Change:
-    def read(value: object) -> str:
-        if value not in words or not isinstance(value, str):
-            near = get_close_matches(str(value), words, n=1)
-            hint = f" (nearest: {near[0]})" if near else ""
-            raise scalars.BadValueError(f"must be one of {', '.join(words)}{hint}")
-        return value
-
-    return read
-
-
 def _all_are(kind: type, values: Iterable[object]) -> bool:
     return all(isinstance(value, kind) for value in values)
 
 
-_anything = _reader(lambda value: True, "")
-_flag = _reader(lambda value: isinstance(value, bool), "true or false")
-_name = _reader(lambda value: isinstance(value, str) and value, "a member name")
-_keys = _reader(parse_keys, "a member name or a list of them", parse_keys)
-_order = _reader(parse_order, "a list of member names", parse_order)
-_paths = _reader(lambda value: isinstance(value, list) and _all_are(str, value), "a list of JSONPaths", tuple)
-_headers = _reader(
+_anything = reader(lambda value: True, "")
+_flag = reader(lambda value: isinstance(value, bool), "true or false")
+_name = reader(lambda value: isinstance(value, str) and value, "a member name")
+_keys = reader(parse_keys, "a member name or a list of them", parse_keys)
+_order = reader(parse_order, "a list of member names", parse_order)
+_paths = reader(lambda value: isinstance(value, list) and _all_are(str, value), "a list of JSONPaths", tuple)
+_headers = reader(
     lambda value: isinstance(value, dict) and _all_are(dict, value.values()),
     "an object of header names, each with its rules",
 )
-_condition = _reader(lambda value: isinstance(value, str) and value.strip(), "a condition such as $.status == 'ACTIVE'")
-_words = _reader(lambda value: isinstance(value, dict), "an object of old and new values")
-_distance = _reader(lambda value: _is_number(value) and value >= 0, "a number that is not negative", decimal_of)
-_factor = _reader(lambda value: _is_number(value) and value != 0, "a number other than 0", decimal_of)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
+_condition = reader(lambda value: isinstance(value, str) and value.strip(), "a condition such as $.status == 'ACTIVE'")
 
 EXTENSIONS: dict[str, ExtensionKind] = {
     EXTENSION_PREFIX + name: kind
     for name, kind in {
-        "strategy": ExtensionKind("strategy", _one_of(*STRATEGIES), "field", True),
-        "alias": ExtensionKind("alias", _name, "field"),
-        "default": ExtensionKind("default", _anything, "field"),
-        "case-insensitive": ExtensionKind("case_insensitive", _flag, "string", True),
-        "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
-        # Steps are taken in this order; of two ends for one JSON type the later one decides.
-        "enum-map": ExtensionKind("enum_map", _words, "field", True, step=scalars.enum_map),
-        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True, step=scalars.cast),
-        "datetime-format": ExtensionKind(
-            "time_format",
-            scalars.read_time_format,
-            "string",
-            True,
-            step=scalars.epoch,
-            end=("string", scalars.points_in_time),
-        ),
-        "datetime-tolerance": ExtensionKind("tolerance", scalars.read_duration, "string", True),
-        "scale": ExtensionKind("scale", _factor, "number", True, step=scalars.scale),
-        "pattern": ExtensionKind("pattern", scalars.read_pattern, "string", True, end=("string", scalars.pattern)),
-        "precision": ExtensionKind("precision", _distance, "number", True, end=("number", scalars.precision)),
-        "array-mode": ExtensionKind("array_mode", _one_of(*ARRAY_MODES), "array"),
-        "array-key": ExtensionKind("array_key", _keys, "array"),
-        "order-by": ExtensionKind("order_by", _order, "array"),
-        "ignore-extra-items": ExtensionKind("ignore_extra", _flag, "array"),
-        "ignore-missing-items": ExtensionKind("ignore_missing", _flag, "array"),
-        "array-subset": ExtensionKind("subset", _flag, "array"),
-        "duplicate-handling": ExtensionKind("duplicates", _one_of(*DUPLICATE_HANDLING), "array"),
-        "global-ignores": ExtensionKind("global_ignores", _paths, "global"),
-        "allow-null-as-missing": ExtensionKind("null_as_missing", _flag, "global"),
-        "empty-string-as-null": ExtensionKind("empty_as_null", _flag, "global"),
-        "allow-new-members": ExtensionKind("allow_new", _flag, "global"),
-        "naming": ExtensionKind("naming", _one_of(*NAMINGS), "global"),
-        "inherit-rules": ExtensionKind("inherit", _flag, "global"),
-        "headers": ExtensionKind("headers", _headers, "global"),
-        "when": ExtensionKind("when", _condition, "any"),
+        "strategy": ExtensionKind(one_of(*STRATEGIES), "field", "strategy", is_value_rule=True),
+        "alias": ExtensionKind(_name, "field", "alias"),
+        "default": ExtensionKind(_anything, "field", "default"),
+        "case-insensitive": ExtensionKind(_flag, "string", "case_insensitive", is_value_rule=True),
+        "trim-whitespace": ExtensionKind(_flag, "string", "trim", is_value_rule=True),
+        **scalars.RULES,
+        "array-mode": ExtensionKind(one_of(*ARRAY_MODES), "array", "array_mode"),
+        "array-key": ExtensionKind(_keys, "array", "array_key"),
+        "order-by": ExtensionKind(_order, "array", "order_by"),
+        "ignore-extra-items": ExtensionKind(_flag, "array", "ignore_extra"),
+        "ignore-missing-items": ExtensionKind(_flag, "array", "ignore_missing"),
+        "array-subset": ExtensionKind(_flag, "array", "subset"),
+        "duplicate-handling": ExtensionKind(one_of(*DUPLICATE_HANDLING), "array", "duplicates"),
+        "global-ignores": ExtensionKind(_paths, "global", "global_ignores"),
+        "allow-null-as-missing": ExtensionKind(_flag, "global", "null_as_missing"),
+        "empty-string-as-null": ExtensionKind(_flag, "global", "empty_as_null"),
+        "allow-new-members": ExtensionKind(_flag, "global", "allow_new"),
+        "naming": ExtensionKind(one_of(*NAMINGS), "global", "naming"),
+        "inherit-rules": ExtensionKind(_flag, "global", "inherit"),
+        "headers": ExtensionKind(_headers, "global", "headers"),
+        "when": ExtensionKind(_condition, "any", "when"),
     }.items()
 }
 # What a rule of each scope that cannot be used comes to; a scalar rule leaves its field strict.
@@ -179,7 +116,7 @@ _WITHOUT = {
     "array_mode": "the array is compared strictly",
     "array_key": "the array is compared strictly",
 }
-_VALUE_FIELDS = tuple(kind.field for kind in EXTENSIONS.values() if kind.is_value_rule)
+_VALUE_FIELDS = {kind.field or "scalars" for kind in EXTENSIONS.values() if kind.is_value_rule}
 _VALUE_NAMES = frozenset(name for name, kind in EXTENSIONS.items() if kind.is_value_rule)
 
 
@@ -195,7 +132,7 @@ def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
             problems.append(Problem(name, unknown_message(name), pointer))
             continue
         try:
-            values[kind.field] = kind.read(value)
+            read = kind.read(value)
         except scalars.BadValueError as error:
             effect = _WITHOUT.get(kind.field) or _WITHOUT.get(kind.scope, "the field is compared strictly")
             message = f"{name} {error}, not {spelled(value)}; {effect}"
@@ -203,6 +140,10 @@ def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
             is_broken |= kind.is_value_rule
         else:
             texts[name] = rule_text(name, value)
+            if kind.field:
+                values[kind.field] = read
+            else:
+                values.setdefault("scalars", {})[name.removeprefix(EXTENSION_PREFIX)] = read
     if is_broken:
         # The field falls back to strict as a whole: half of its rules would mean something else.
         values = {name: value for name, value in values.items() if name not in _VALUE_FIELDS}
@@ -214,12 +155,15 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
     """Rules that imply or need one another."""
     if rules.strategy == "lenient":
         rules = replace(rules, trim=True, case_insensitive=True)
-    if rules.tolerance is not None:
-        written = rules.time_format or scalars.read_time_format("ISO8601")
-        tolerated = written._replace(tolerance=rules.tolerance, tolerance_rule=rules.text("datetime-tolerance"))
-        rules = replace(rules, time_format=tolerated)
-    if rules.pattern is not None and rules.case_insensitive:
-        rules = replace(rules, pattern=SafePattern(rules.pattern.text, ignore_case=True))
+    given = rules.scalars
+    if "datetime-tolerance" in given:
+        written = given.get("datetime-format") or scalars.read_time_format("ISO8601")
+        rule = rules.text("datetime-tolerance")
+        tolerated = written._replace(tolerance=given["datetime-tolerance"], tolerance_rule=rule)
+        given = {**given, "datetime-format": tolerated}
+    if "pattern" in given and rules.case_insensitive:
+        given = {**given, "pattern": SafePattern(given["pattern"].text, ignore_case=True)}
+    rules = rules if given is rules.scalars else replace(rules, scalars=given)
     if rules.array_mode == "keyed" and not rules.array_key:
         name = EXTENSION_PREFIX + "array-mode"
         problem = Problem(

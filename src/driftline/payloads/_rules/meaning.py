@@ -1,6 +1,6 @@
 """All rules of a field together: what a scalar is compared as, and how (payloads §4).
 
-The order is: empty string as null, then the steps in the order of `extensions.EXTENSIONS` (enum map, cast, epoch,
+The order is: empty string as null, then the steps in the order of `scalars.RULES` (enum map, cast, epoch,
 scale); then, for texts, trimming and folding; then the end for the JSON type, which is equality unless a rule has one.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from driftline.payloads._rules import scalars
-from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
-from driftline.payloads._schema.nodes import EXTENSION_PREFIX
+from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
 
 # The rules that an entry about unequal values names, the most specific first; a rule with an end names itself.
 _EQUALITY_RULES = (
-    *(name for name, kind in EXTENSIONS.items() if kind.step is not None and kind.end is None),
-    *(EXTENSION_PREFIX + name for name in ("strategy", "case-insensitive", "trim-whitespace")),
+    *(name for name, kind in scalars.RULES.items() if kind.step is not None and kind.end is None),
+    *("strategy", "case-insensitive", "trim-whitespace"),
 )
 
 
@@ -26,8 +25,8 @@ class Meaning:
     __slots__ = ("_alters", "_changes", "changes_type", "ends", "has_steps", "sides", "steps", "texts")
 
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
-        given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
-        found = [make(value) for make, value in given if value is not None]
+        given = rules.scalars
+        found = [kind.step(given[name]) for name, kind in scalars.RULES.items() if kind.step and name in given]
         self.steps = [scalars.EMPTY_STRING_AS_NULL] * empty_as_null + [step for step in found if step is not None]
         self._changes = (
             [step.old for step in self.steps if step.old is not None],
@@ -172,14 +171,14 @@ class Meaning:
 
 
 def _ends(rules: FieldRules) -> dict[str, scalars.End]:
-    rule = next((given for name in _EQUALITY_RULES if (given := rules.texts.get(name)) is not None), None)
+    rule = next((given for name in _EQUALITY_RULES if (given := rules.text(name)) is not None), None)
     same = _equality(rule)
     number = _equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
     ends = {"string": same, "number": number, "boolean": same, "null": same}
-    for name, kind in EXTENSIONS.items():
-        if kind.end is not None and (value := getattr(rules, kind.field)) is not None:
+    for name, kind in scalars.RULES.items():
+        if kind.end is not None and name in rules.scalars:
             json_type, make = kind.end
-            ends[json_type] = make(value, rules.texts.get(name))
+            ends[json_type] = make(rules.scalars[name], rules.text(name))
     return ends
 
 

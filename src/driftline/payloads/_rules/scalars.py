@@ -1,16 +1,18 @@
 """The rules of scalars (payloads §4): steps that prepare a value, and ends that decide about two of one JSON type.
 
 `meaning.Meaning` puts the rules of a field together; the comparison, tokens and the pairing of unordered arrays all use
-it, so that a rule is written once. To add one: a function here, its entry in `extensions.EXTENSIONS` (and its field in
-`FieldRules`), and a paragraph in the guide.
+it, so that a rule is written once. To add one: a function here, its entry in `RULES`, and a paragraph in the guide.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from driftline.payloads._values import values
@@ -28,6 +30,34 @@ _UNREADABLE = "cannot be read as a date and time"
 
 class BadValueError(ValueError):
     """The value of an extension is not of the kind it takes."""
+
+
+def reader(is_right: Callable[[Any], Any], wanted: str, convert: Change | None = None) -> Change:
+    """Reads the value of an extension that passes a test."""
+
+    def read(value: object) -> Any:
+        if not is_right(value):
+            raise BadValueError(f"must be {wanted}")
+        return value if convert is None else convert(value)
+
+    return read
+
+
+def one_of(*words: str) -> Change:
+    """Reads one of some words."""
+
+    def read(value: object) -> str:
+        if value not in words or not isinstance(value, str):
+            near = get_close_matches(str(value), words, n=1)
+            hint = f" (nearest: {near[0]})" if near else ""
+            raise BadValueError(f"must be one of {', '.join(words)}{hint}")
+        return value
+
+    return read
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +344,34 @@ def _iso_text(nanoseconds: int) -> str:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     moment = (_EPOCH_START + timedelta(seconds=seconds)).isoformat()
     return f"{moment}.{rest:09d}Z" if rest else f"{moment}Z"
+
+
+class ExtensionKind(NamedTuple):
+    """How the value of an extension is read, what it is for, and its field in `FieldRules`.
+
+    A scalar rule has no field; it brings its meaning along: a step that prepares values, or the end for a JSON type.
+    """
+
+    read: Change
+    scope: str
+    field: str = ""
+    is_value_rule: bool = False  # the field falls back to strict where it is wrong
+    step: Callable[[Any], Step | None] | None = None
+    end: tuple[str, Callable[[Any, str | None], End]] | None = None
+
+
+_words = reader(lambda value: isinstance(value, dict), "an object of old and new values")
+_distance = reader(lambda value: _is_number(value) and value >= 0, "a number that is not negative", decimal_of)
+_factor = reader(lambda value: _is_number(value) and value != 0, "a number other than 0", decimal_of)
+_rule = partial(ExtensionKind, is_value_rule=True)
+
+# Steps are taken in this order; of two ends for one JSON type the later one decides.
+RULES: dict[str, ExtensionKind] = {
+    "enum-map": _rule(_words, "field", step=enum_map),
+    "cast": _rule(one_of(*values.CASTS), "field", step=cast),
+    "datetime-format": _rule(read_time_format, "string", step=epoch, end=("string", points_in_time)),
+    "datetime-tolerance": _rule(read_duration, "string"),
+    "scale": _rule(_factor, "number", step=scale),
+    "pattern": _rule(read_pattern, "string", end=("string", pattern)),
+    "precision": _rule(_distance, "number", end=("number", precision)),
+}
