@@ -132,6 +132,13 @@ def test_error_rows_say_which_line_and_what_was_found(tmp_path, schema_file):
     assert (partial["is_match"], [entry["path"] for entry in partial["diffs"]]) == (None, ["$.n"])
 
 
+def test_an_endpoint_that_is_no_text_is_named(tmp_path, schema_file):
+    source = write_lines(tmp_path / "pairs.jsonl", [{"id": 1, "endpoint": 7, "old": {}, "new": {}}])
+    assert call(source, "--schema", schema_file, "-o", tmp_path / "out") == 1
+    (row,) = reports(tmp_path / "out")
+    assert (row["id"], row["error"]["message"]) == (1, "the endpoint must be text, not 7")
+
+
 def test_lines_are_counted_through_all_pieces_of_a_file(tmp_path, schema_file, monkeypatch):
     source = tmp_path / "pairs.jsonl"
     good = json.dumps({"id": 1, "old": {}, "new": {}})

@@ -204,6 +204,16 @@ def test_lint_sees_rules_that_are_never_looked_at(keyword):
     assert messages({"allOf": [{"$ref": "#/$defs/T"}], "$defs": {"T": schema}}) == [wanted]
 
 
+@pytest.mark.parametrize("word", ["$dynamicRef", "$recursiveRef"])
+def test_lint_sees_references_that_are_not_followed(word):
+    schema = {"properties": {"rows": {"type": "array", "items": {word: "#row"}}}, "allOf": [{word: "#"}]}
+    wanted = f"{word} is not followed: what it refers to is compared without rules"
+    assert [(one.message, one.pointer) for one in lint(schema)] == [
+        (wanted, f"/allOf/0/{word}"),
+        (wanted, f"/properties/rows/items/{word}"),
+    ]
+
+
 def test_lint_sees_rules_in_dependent_schemas():
     schema = {"dependentSchemas": {"a": {"properties": {"b": {"x-migration-cast": "int"}}}}}
     assert len(messages(schema)) == 1

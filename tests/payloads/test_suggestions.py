@@ -128,6 +128,19 @@ def test_constants_are_no_rename():
     assert [(one.path, one.level) for one in suggest(pairs) if one.level != "finding"] == []
 
 
+def test_a_rename_with_a_scale_needs_a_person():
+    pairs = [
+        ({"n": n, "amount": cents / 100}, {"n": n, "amountValue": cents})
+        for n, cents in enumerate(range(995, 9955, 140))
+    ]
+    found = suggest(pairs)
+    rules = {"$.amountValue:alias": ("review", "amount"), "$.amountValue:scale": ("review", 100)}
+    assert {one.id: (one.level, *one.rule.values()) for one in found} == rules
+    assert still_different(pairs, found, "all") == []
+    unlike = [(old, {"n": old["n"], "amountValue": 7919 * new["n"] % 997}) for old, new in pairs]
+    assert {one.level for one in suggest(unlike)} == {"finding"}
+
+
 def test_rivals_need_a_person():
     pairs = [({"x": n}, {"p": n, "q": n}) for n in range(40)]
     found = [one for one in suggest(pairs) if "alias" in one.rule]

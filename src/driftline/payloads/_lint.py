@@ -41,6 +41,9 @@ _NOT_FOLLOWED = (
 )  # fmt: skip
 
 
+_LATE_REFERENCES = {"$dynamicRef", "$recursiveRef"}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One problem of a schema, and its position."""
@@ -194,7 +197,7 @@ def _first_absent(document: SchemaDocument, fragments: Fragments, path: KeyPath)
 
 
 def _not_followed(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple[str, str, str]]:
-    """Rules under keywords that a comparison does not follow."""
+    """Rules under keywords that a comparison does not follow, and references that it does not."""
     seen: set[int] = set()
     for pointer in (pointer for node in nodes for pointer in node.pointers):
         found = document.lookup(pointer)
@@ -202,7 +205,11 @@ def _not_followed(document: SchemaDocument, nodes: list[Node]) -> Iterator[tuple
             continue
         seen.add(id(found.schema))
         for schema, place in (found, *parts_of(document, found)):
-            for word in (word for word in _NOT_FOLLOWED if isinstance(schema, dict) and word in schema):
+            if not isinstance(schema, dict):
+                continue
+            for word in _LATE_REFERENCES & schema.keys():
+                yield word, f"{word} is not followed: what it refers to is compared without rules", f"{place}/{word}"
+            for word in (word for word in _NOT_FOLLOWED if word in schema):
                 for owner in objects_of(Fragment(schema[word], f"{place}/{word}")):
                     for name in (name for name in owner.schema if name.startswith(EXTENSION_PREFIX)):
                         message = f"{name} under {word} never applies: a comparison does not follow {word}"

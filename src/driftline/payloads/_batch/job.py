@@ -21,7 +21,7 @@ from driftline.payloads._compare.compare import PayloadPlan, compile as compile_
 from driftline.payloads._rules.path_rules import PathRule
 from driftline.payloads._schema.documents import Bundle
 from driftline.payloads._values.text import check_members, parse_json, raw_members, readable_members, to_json_bytes
-from driftline.payloads._values.values import Json
+from driftline.payloads._values.values import Json, spelled
 
 SPLIT_BYTES = 64 << 20
 
@@ -143,7 +143,7 @@ class _Pair(msgspec.Struct):
     old: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     new: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     id: Any = None
-    endpoint: str | None = None
+    endpoint: Any = None
     missing: str | None = None  # the side that a capture does not have
     error: str | None = None  # why a capture could not be read
     no_body: int = 0
@@ -210,8 +210,12 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
 
 def _pair_record(pair: _Pair) -> Record:
     old, new = (None if isinstance(side, msgspec.UnsetType) else side for side in (pair.old, pair.new))
-    record = Record(_usable_id(pair.id), pair.endpoint, problem=pair.error)
-    if pair.error is not None:
+    record = Record(_usable_id(pair.id), problem=pair.error)
+    if pair.endpoint is None or isinstance(pair.endpoint, str):
+        record.endpoint = pair.endpoint
+    else:
+        record.problem = record.problem or f"the endpoint must be text, not {spelled(pair.endpoint)}"
+    if record.problem is not None:
         record.no_body = pair.no_body
     elif pair.missing == "new" and old is not None:
         record.old = old

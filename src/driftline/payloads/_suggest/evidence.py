@@ -348,11 +348,12 @@ def _numbers(values: list[Pair], enough: float, is_crossed: bool) -> Iterator[Hy
         return
     read = [(number(old), number(new)) for old, new in values]
     found = [(old, new) for old, new in read if old is not None and new is not None]
-    for hypothesis in (*_scale(found), *_rounding(found), *_spread(found)) if len(found) >= enough else ():
+    for hypothesis in (*scales(found), *_rounding(found), *_spread(found)) if len(found) >= enough else ():
         yield hypothesis if plain else hypothesis._replace(rule={"cast": "float", **hypothesis.rule})
 
 
-def _scale(found: list[tuple[Decimal, Decimal]]) -> Iterator[Hypothesis]:
+def scales(found: list[tuple[Decimal, Decimal]]) -> Iterator[Hypothesis]:
+    """Numbers of Old times a usual factor."""
     ratios = Counter((new / old).normalize() for old, new in found if old)
     if not ratios or len({old for old, _ in found}) < 5:
         return

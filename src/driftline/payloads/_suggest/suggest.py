@@ -217,7 +217,10 @@ def _candidate(old: str, new: str, olds: Bags, news: Bags) -> _Candidate | None:
         sharing = [one for one, left, right in single if left.keys() & right.keys()]
         why = "like names, and objects of like members"
         return _Candidate(old, new, 0.7 + 0.05 * like, sharing, together, True, False, why)
-    if like == 1.0 or _is_map(olds, news, together):
+    numbers = [(evidence.number(left), evidence.number(right)) for _, left, right in single]
+    read = [(left, right) for left, right in numbers if left is not None and right is not None]
+    is_scaled = len(read) >= SHARE * len(together) and any(evidence.scales(read))
+    if like == 1.0 or is_scaled or _is_map(olds, news, together):
         why = "like names, always present together; the values change"
         return _Candidate(old, new, 0.6 + 0.05 * like, together, together, like == 1.0, False, why)
     return None
