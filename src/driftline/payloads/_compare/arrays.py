@@ -13,7 +13,7 @@ from typing import Any
 from driftline.payloads._compare import pairing
 from driftline.payloads._compare.leaves import fast_types
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
-from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.report import CLOCK_MASK, Run
 from driftline.payloads._compare.sides import arranged, is_raw_member, is_removed, lookup
 from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._rules.scalars import Token, scalar_token
@@ -75,13 +75,16 @@ def _strict_items(plan: NodePlan) -> Items:
             _compare_lengths(plan, old, new, run, path)
         same, match = 0, item.match
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
-            run.check_at(index)
+            if not index & CLOCK_MASK:
+                run.check_deadline()
             if has_prefix:
                 plan.item(index).compare(left, right, run, (path, index))
             elif type(left) in quick and left == right and type(left) is type(right):
                 same += 1
-            elif match is None or not (type(left) is dict is type(right) and match(left, right, run)):
+            elif match is None or not type(left) is dict is type(right):
                 item.compare(left, right, run, (path, index))
+            elif not match(left, right, run):
+                item.walk(left, right, run, (path, index))
         run.checked += same
 
     return compare
@@ -129,8 +132,10 @@ def _compare_unordered(
 ) -> tuple[Unpaired, Unpaired]:
     """Pair and compare the items in Old's order; what is left of either side, as far as it is not reported yet."""
     item = plan.item()
-    with _without_collector(len(old) + len(new)):
-        partners = pairing.pair_items(plan, old, new, run, path)
+    partners: pairing.Pairing = {}
+    if old and new:
+        with _without_collector(len(old) + len(new)):
+            partners = pairing.pair_items(plan, old, new, run, path)
     lost: Unpaired = []
     taken = set(partners.values())
     if item.settings.warns_of_values:
@@ -204,13 +209,15 @@ def _keyed_items(plan: NodePlan) -> Items:
         lost: Unpaired = []
         match = item.match
         for index, (token, left) in enumerate(before.by_key.items()):
-            run.check_at(index)
+            if not index & CLOCK_MASK:
+                run.check_deadline()
             right = partners.get(token, MISSING)
-            if match is not None and type(left) is dict is type(right) and match(left, right, run):
+            are_matched = match is not None and type(left) is dict is type(right)
+            if are_matched and match(left, right, run):  # type: ignore[misc]
                 continue
             place = (path, before.step(paths, token))
             if right is not MISSING:
-                item.compare(left, right, run, place)
+                (item.walk if are_matched else item.compare)(left, right, run, place)
             else:
                 _lose(rules, place, left, lost, run, path)
         extra: Unpaired = [

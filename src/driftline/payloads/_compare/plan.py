@@ -231,7 +231,8 @@ class NodePlan:
         # announced and traced already.
         self.compare: Compare = self._first_compare
         self.compare_containers: Compare = self._first_compare
-        self.match: Match | None = None  # there once the node has met objects
+        self.match: Match | None = None  # there once the node has met objects,
+        self.walk: ContainerCompare = self._first_compare  # and what compares those that it does not match
 
     def _first_compare(self, old: Value, new: Value, run: Run, path: Path) -> None:
         self.plans.build(self)

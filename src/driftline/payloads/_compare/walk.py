@@ -159,7 +159,7 @@ class _Member(NamedTuple):
 
 def _object_comparer(plan: NodePlan) -> ContainerCompare:
     """Compares two objects; those of a shape that comes by often are matched at once."""
-    walk = _walk(plan)
+    walk = plan.walk = _walk(plan)
     match = plan.match = _shape_match(plan)
     if match is None:
         return walk
