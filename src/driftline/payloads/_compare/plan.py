@@ -198,6 +198,8 @@ class Plans:
 class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
+    MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
+
     def __init__(self, plans: Plans, fragments: Fragments, context: Context, variant: Variant) -> None:
         self.plans = plans
         self.settings = plans.settings
@@ -326,7 +328,7 @@ class NodePlan:
             fragments = self.node.properties.get(name, ()) + tuple(self.node.patterns[number][1] for number in key[1])
             fragments = fragments or (() if name in self.node.properties else self.node.additional)
             plan = self._children[key, states] = self.plans.plan(fragments, self._below(states))
-        if name in self.node.properties and old_name is None:
+        if old_name is None and (name in self.node.properties or len(self._by_name) < self.MAX_NAMES):
             self._by_name[name] = plan
         return plan
 

@@ -19,7 +19,6 @@ from driftline.payloads._values.paths import Path
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, admits, kind_of, union_leaf_count
 
 _NOT_RENAMED: dict[str, str] = {}
-_MAX_NAMES = 4096  # that are known by name; a payload may have any number of others
 # Checked leaves, and ignored leaves times `IGNORED_LEAF`, of two objects that surely match; or -1.
 Tally = Callable[[dict[str, Json], dict[str, Json]], int]
 
@@ -249,7 +248,7 @@ def _learner(plan: NodePlan, has_names: bool) -> tuple[dict[str, _Member], Calla
         child = plan.member(name)
         is_direct = has_names and not (child.condition or is_ignored(child))
         found = _Member(fast_types(child), child if is_direct else None)
-        if len(known) < _MAX_NAMES:
+        if len(known) < plan.MAX_NAMES:
             known[name] = found
         return found
 
@@ -487,14 +486,14 @@ def _leaf_test(plan: NodePlan, sample: Json, constants: dict[str, Any]) -> str |
         tests.append(f"type(left) is float is type(right) and {is_near}")
     if meaning.keeps_equal:
         kind, is_text = _constant(constants, type(sample)), type(sample) is str
-        empty = " and left != ''" if drops_empty else ""
         same = "left == right" if is_text else "type(right) is type(left) and left == right"
-        tests.append(f"type(left) is {kind} and {same}{empty if is_text else ''}")
+        tests.append(f"type(left) is {kind} and {same}{' and left' if is_text and drops_empty else ''}")
         if len(types) > 1:
+            empty = " and left != ''" if drops_empty else ""
             tests.append(f"type(left) in {held} and type(left) is type(right) and left == right{empty}")
     if meaning.quick_text is not None and str in types:
         text = _constant(constants, meaning.quick_text)
-        tests.append(f"type(left) is str is type(right) and left != '' != right and {text}(left) == {text}(right)")
+        tests.append(f"type(left) is str is type(right) and left and right and {text}(left) == {text}(right)")
     if not meaning.is_plain:
         empty = " and left != '' != right" if drops_empty else ""
         agree = _constant(constants, meaning.agree)
