@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         parse_conditions as parse_conditions,
     )
     from driftline.payloads._batch.view import (
-        Remedy as Remedy,
         annotation_lines as annotation_lines,
         find_reports as find_reports,
         junit_xml as junit_xml,
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
         suggest_file as suggest_file,
     )
     from driftline.payloads._suggest.write import (
+        Remedy as Remedy,
         RuleEdit as RuleEdit,
         apply_rules as apply_rules,
         count_words as count_words,

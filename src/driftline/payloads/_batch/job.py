@@ -210,12 +210,10 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
 
 def _pair_record(pair: _Pair) -> Record:
     old, new = (None if isinstance(side, msgspec.UnsetType) else side for side in (pair.old, pair.new))
-    record = Record(_usable_id(pair.id), problem=pair.error)
-    if pair.endpoint is None or isinstance(pair.endpoint, str):
-        record.endpoint = pair.endpoint
-    else:
-        record.problem = record.problem or f"the endpoint must be text, not {spelled(pair.endpoint)}"
-    if record.problem is not None:
+    is_named = pair.endpoint is None or isinstance(pair.endpoint, str)
+    problem = pair.error if is_named else f"the endpoint must be text, not {spelled(pair.endpoint)}"
+    record = Record(_usable_id(pair.id), pair.endpoint if is_named else None, problem=problem)
+    if problem is not None:
         record.no_body = pair.no_body
     elif pair.missing == "new" and old is not None:
         record.old = old

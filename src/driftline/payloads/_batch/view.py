@@ -16,17 +16,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from driftline.core import AnyPath, io_errors, location, open_to_read, write_atomically
 from driftline.errors import InputError, PayloadError
 from driftline.payloads._batch.job import BatchJob
 from driftline.payloads._batch.totals import BatchView, rule_places
+from driftline.payloads._compare.compare import PARTIAL
 from driftline.payloads._compare.report import Report, indented
 from driftline.payloads._schema.nodes import open_document
-from driftline.payloads._suggest.evidence import hidden_by, nice_duration, nice_limit, number
-from driftline.payloads._suggest.write import rule_yaml
-from driftline.payloads._values.paths import Place, parse_place
+from driftline.payloads._suggest.evidence import nice_duration, nice_limit, number
+from driftline.payloads._suggest.write import Remedy, rule_yaml
+from driftline.payloads._values.paths import parse_place
 from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.values import Json, JsonRow, parse_iso, spelled
 from driftline.sinks import page_bytes
@@ -35,7 +36,6 @@ from driftline.version import __version__
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless
 _ID, _AFTER_ID = b'{"id":', b',"endpoint":'  # how each line of reports.jsonl begins
 MOST_LISTED = 1000  # places; aggregate.json has all of them
 MOST_REPORTS = 200  # single reports in the page; reports.jsonl has all of them
@@ -46,18 +46,6 @@ MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 SUMMARY_CHARACTERS = 60_000
 # XML 1.0 cannot contain these, not even escaped.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
-class Remedy(NamedTuple):
-    """A rule that would accept the differences of a place; `apply_rules` writes it into a schema."""
-
-    place: Place
-    rule: dict[str, Any]  # extensions without their prefix
-
-    @property
-    def hides(self) -> str:
-        """What the rule lets pass, as text."""
-        return hidden_by(self.rule)
 
 
 def remedy_of(row: JsonRow) -> Remedy | None:

@@ -13,7 +13,7 @@ from typing import Any
 from driftline.payloads._compare import pairing
 from driftline.payloads._compare.leaves import fast_types
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
-from driftline.payloads._compare.report import CLOCK_MASK, Run
+from driftline.payloads._compare.report import Run
 from driftline.payloads._compare.sides import arranged, is_raw_member, is_removed, lookup
 from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._rules.scalars import Token, scalar_token
@@ -75,8 +75,7 @@ def _strict_items(plan: NodePlan) -> Items:
             _compare_lengths(plan, old, new, run, path)
         same, match = 0, item.match
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
-            if not index & CLOCK_MASK:
-                run.check_deadline()
+            run.check_at(index)
             if has_prefix:
                 plan.item(index).compare(left, right, run, (path, index))
             elif type(left) in quick and left == right and type(left) is type(right):
@@ -209,8 +208,7 @@ def _keyed_items(plan: NodePlan) -> Items:
         lost: Unpaired = []
         match = item.match
         for index, (token, left) in enumerate(before.by_key.items()):
-            if not index & CLOCK_MASK:
-                run.check_deadline()
+            run.check_at(index)
             right = partners.get(token, MISSING)
             are_matched = match is not None and type(left) is dict is type(right)
             if are_matched and match(left, right, run):  # type: ignore[misc]

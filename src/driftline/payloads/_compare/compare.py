@@ -44,7 +44,7 @@ CACHED_BYTES = 16 << 20  # of schema text, each byte of which takes up to twenty
 _CAP = "the limit for a schema"
 ALL_STRICT: Mapping[str, Json] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
-_PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
+PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")  # codes of errors that have findings nevertheless
 # Python functions per nesting level, with a reserve; C recursion is safe up to the cap on an 8 MB stack.
 _FRAMES_PER_LEVEL = 10
 _MAX_FRAMES = 20_000
@@ -102,9 +102,8 @@ class PayloadPlan:
     def observed(self) -> ObservedPlan:
         """The same plan without short cuts, so that an observer sees all that is paired."""
         given, config = self._plans.settings, replace(self.config, fail_fast=False, trace_rule_application=False)
-        settings = SchemaSettings(given.document, given.root, config, given.flags, is_observed=True)
-        settings.is_record = given.is_record
-        return ObservedPlan(compile_root(settings))
+        start = (given.document, given.root, config, given.flags)
+        return ObservedPlan(compile_root(SchemaSettings(*start, is_observed=True, is_record=given.is_record)))
 
     def compare_values(self, old: object, new: object) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
@@ -170,7 +169,7 @@ class PayloadPlan:
         """The error with what was found so far, where the time or the depth ended the comparison (payloads §6.2)."""
         error.context.setdefault("details", {"reason": error.message})
         error.context["partial_result"] = None
-        if error.code in _PARTIAL:
+        if error.code in PARTIAL:
             error.context["partial_result"] = self._report(run, is_match=None).to_dict()
         self._log(logging.ERROR, "comparison failed: %s", error.code)
         return error

@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
+from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
@@ -380,7 +381,7 @@ class Pairer:
         """Pair what matches in a group of items of one coarse token, by their positions on both sides."""
         # The axis along which the windows of a group contain the fewest candidates.
         lines = [line for axis in self._axes if (line := self._along(*axis, lefts, rights)) is not None]
-        line = min(lines, key=_Line.candidates) if lines else None
+        line = min(lines, key=attrgetter("candidates")) if lines else None
         edges = self._edges(lefts, rights, line)
         if edges is None:
             self._sweep(lefts, rights, line)
@@ -409,7 +410,7 @@ class Pairer:
 
     def _edges(self, lefts: list[int], rights: list[int], line: _Line | None) -> dict[int, list[int]] | None:
         """What matches what; None where finding out takes too many trials."""
-        trials = line.candidates() if line is not None else len(lefts) * len(rights)
+        trials = line.candidates if line is not None else len(lefts) * len(rights)
         if trials > MAX_TRIALS:
             return None
         edges: dict[int, list[int]] = {}
@@ -452,7 +453,6 @@ class _Line:
         self.lefts, self.rights, self._width = lefts, rights, width
         self.order = sorted(rights, key=lambda right: (rights[right], right))
         self._keys = [rights[right] for right in self.order]
-        self._candidates: int | None = None
 
     def window(self, left: int) -> tuple[float, float]:
         """The range that contains partners; a little wide, because doubles only help to find candidates."""
@@ -465,14 +465,11 @@ class _Line:
         low, high = self.window(left)
         return self.order[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
 
+    @cached_property
     def candidates(self) -> int:
         """How many pairs are in windows."""
-        if self._candidates is None:
-            windows = map(self.window, self.lefts)
-            self._candidates = sum(
-                bisect_right(self._keys, high) - bisect_left(self._keys, low) for low, high in windows
-            )
-        return self._candidates
+        windows = map(self.window, self.lefts)
+        return sum(bisect_right(self._keys, high) - bisect_left(self._keys, low) for low, high in windows)
 
 
 def _components(edges: dict[int, list[int]]) -> Iterator[list[int]]:

@@ -85,7 +85,6 @@ class SchemaSettings:
     def _ignores(self) -> tuple[PathState, list[LocatedPath], list[Problem]]:
         """Global ignores of the root, of the document and of everything below: `$` is always the payload."""
         name = f"{EXTENSION_PREFIX}global-ignores"
-        # A large document is folded where a payload gets to, not all of it beforehand.
         nodes = [] if self._is_large else reachable(self.document, self.root)
         given = [node.extensions[name] for node in nodes if name in node.extensions]
         given += self._survey.extensions.get(name, ()) if self._is_large else ()
@@ -221,12 +220,12 @@ class NodePlan:
         self.meaning = Meaning(rules, empty_as_null=self.empty_as_null) if rules.texts else _BARE[self.empty_as_null]
         self.inherited = self._handed_down(extensions)
         self.aliases = self._aliases()
+        self.renames = bool(self.aliases) or self.naming in NAMINGS  # Old's members can have other names than New's
         self._children: dict[Any, NodePlan] = {}
         self._by_name: dict[str, NodePlan] = {}
         self._patterns: list[SafePattern] | None = None
         self._decided: dict[bool, NodePlan] = {}
         self.tokenizers: dict[tuple[int, bool], Any] = {}
-        self._defaulted: tuple[str, ...] | None = None
         self.needs_pairwise: bool | None = None  # cached by `pairing.needs_pairwise`
         self.pairwise_members: int | None = None
         # Built when a payload first gets here. Containers that do not come as such, but out of an enum map, have been
@@ -291,11 +290,6 @@ class NodePlan:
         rename = NAMINGS.get(self.naming) if self.naming is not None else None
         return raw if rename is None else rename(raw)
 
-    @property
-    def renames(self) -> bool:
-        """Whether Old's members can have other names than New's."""
-        return bool(self.aliases) or self.naming in NAMINGS
-
     def decided(self, holds: bool) -> NodePlan:
         """This node once its condition is known."""
         plan = self._decided.get(holds)
@@ -332,12 +326,10 @@ class NodePlan:
             self._by_name[name] = plan
         return plan
 
+    @cached_property
     def defaulted(self) -> tuple[str, ...]:
         """The members of an object that have a default."""
-        if self._defaulted is None:
-            names = self.node.properties
-            self._defaulted = tuple(name for name in names if self.member(name).rules.default is not MISSING)
-        return self._defaulted
+        return tuple(name for name in self.node.properties if self.member(name).rules.default is not MISSING)
 
     def other_member(self) -> NodePlan | None:
         """The plan that all members without a declared name share; None where patterns tell them apart."""

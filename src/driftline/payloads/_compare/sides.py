@@ -96,7 +96,7 @@ def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iter
             continue
         names.add(name)
         yield name, item, child
-    for name in plan.defaulted():
+    for name in plan.defaulted:
         child = plan.member(name)
         if name not in names and child.rules.strategy != "ignore":
             yield name, child.rules.default, child

@@ -122,7 +122,8 @@ _VALUE_NAMES = frozenset(name for name, kind in EXTENSIONS.items() if kind.is_va
 
 def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
     """The rules that a set of extensions gives; bad ones become problems."""
-    values: dict[str, Any] = {}
+    given: dict[str, Any] = {}  # by scalar rules
+    values: dict[str, Any] = {"scalars": given}
     texts: dict[str, str] = {}
     problems: list[Problem] = []
     is_broken = False
@@ -140,10 +141,7 @@ def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
             is_broken |= kind.is_value_rule
         else:
             texts[name] = rule_text(name, value)
-            if kind.field:
-                values[kind.field] = read
-            else:
-                values.setdefault("scalars", {})[name.removeprefix(EXTENSION_PREFIX)] = read
+            (values if kind.field else given)[kind.field or name.removeprefix(EXTENSION_PREFIX)] = read
     if is_broken:
         # The field falls back to strict as a whole: half of its rules would mean something else.
         values = {name: value for name, value in values.items() if name not in _VALUE_FIELDS}

@@ -130,21 +130,17 @@ TRIM, FOLD = str.strip, str.lower
 
 # `x-migration-enum-map`: Old's words in New's vocabulary.
 def enum_map(words: Mapping[str, Json]) -> Step:
-    """The step on Old's side."""
+    """The step on Old's side; numbers and booleans are looked up by their JSON spelling."""
+
+    def change(value: Value) -> Any:
+        if isinstance(value, dict | list):
+            return value
+        return words.get(value if isinstance(value, str) else values.to_string(value), value)
 
     def undo(value: Value) -> Any:
         return next((word for word, meant in words.items() if values.same_json(meant, value)), value)
 
-    return Step(lambda value: mapped(words, value), None, undo=undo)
-
-
-def mapped(words: Mapping[str, Json], value: Value) -> Any:
-    """The new value of an old enum value; numbers and booleans are looked up by their JSON spelling."""
-    if isinstance(value, str):
-        return words.get(value, value)
-    if isinstance(value, dict | list):
-        return value
-    return words.get(values.to_string(value), value)
+    return Step(change, None, undo=undo)
 
 
 # `x-migration-cast`: both values as one JSON type.

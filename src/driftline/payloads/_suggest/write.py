@@ -19,13 +19,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
 from driftline.payloads._schema.documents import SchemaText, is_json_text, load_schema, yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
 from driftline.payloads._schema.root import find_root
-from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, shown
+from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, hidden_by, shown
 from driftline.payloads._values.paths import Place, escape_pointer, place_text, unescape_pointer
 from driftline.payloads._values.text import after_space, to_json_bytes
 from driftline.payloads._values.values import Json, spelled
@@ -40,13 +40,16 @@ _TAIL = "# Suggestions; what follows is written anew by each `driftline payloads
 _LONGEST = 200  # characters of a value
 
 
-class RuleAt(Protocol):
-    """A rule (extensions without their prefix) and its place; a `Suggestion` is one."""
+class Remedy(NamedTuple):
+    """A rule that would accept the differences of a place; `apply_rules` writes it into a schema."""
+
+    place: Place
+    rule: dict[str, Any]  # extensions without their prefix
 
     @property
-    def place(self) -> Place: ...
-    @property
-    def rule(self) -> Mapping[str, Json]: ...
+    def hides(self) -> str:
+        """What the rule lets pass, as text."""
+        return hidden_by(self.rule)
 
 
 class RuleEdit(NamedTuple):
@@ -62,7 +65,7 @@ class RuleEdit(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> RuleEdit:
+def apply_rules(text: str, rules: Iterable[Suggestion | Remedy], root: str | None = None) -> RuleEdit:
     """Put rules into the text of a schema, YAML or JSON; an empty text becomes a new schema (payloads §11.6).
 
     A rule goes where its member is declared. Where others refer to that schema too, it goes beside the reference,

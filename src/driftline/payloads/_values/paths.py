@@ -42,17 +42,13 @@ def render(path: Path) -> str:
     text = ""
     while path is not None:
         path, step = path
-        text = (_member_text(step) if type(step) is str else _step_text(step)) + text
+        text = (_member_text(step) if isinstance(step, str) else _step_text(step)) + text
     return f"${text}"
 
 
-def _step_text(step: str | int | KeyStep) -> str:
-    if isinstance(step, str):
-        return _member_text(step)
+def _step_text(step: int | KeyStep) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    if len(step[0]) == 1:
-        return f"[?(@{''.join(map(_member_text, step[0][0]))}=={_literal(step[1][0])})]"
     pairs = zip(*step, strict=True)
     tests = (f"@{''.join(map(_member_text, path))}=={_literal(value)}" for path, value in pairs)
     return f"[?({' && '.join(tests)})]"
