@@ -15,6 +15,7 @@ import sys
 from driftline.core._processes import block_pandas
 block_pandas()
 block_pandas()
+FIRST
 import pyarrow as pa
 made = pa.table({"a": pa.array([1, 2])})
 assert "pandas" not in sys.modules
@@ -25,9 +26,11 @@ assert pa.Table.from_pandas(pandas.DataFrame({"a": [1.5, None]}))["a"].to_pylist
 """
 
 
-def test_pandas_is_left_out_until_somebody_converts() -> None:
+@pytest.mark.parametrize("first", ["", "import polars"])  # Polars looks for pyarrow without importing it
+def test_pandas_is_left_out_until_somebody_converts(first: str) -> None:
     pytest.importorskip("pandas", reason="needs pandas, a dev dependency")
+    script = SCRIPT.replace("FIRST", first)
     done = run_process(
-        [sys.executable, "-c", SCRIPT], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -80,7 +79,7 @@ def pieces(given: AnyPath) -> list[Location]:
 
 def write_part(folder: Location, number: int, chunks: Iterable[bytes | memoryview], ending: str = ".jsonl") -> Part:
     """Write one part under a unique name."""
-    name = f"part-{number:06d}-{secrets.token_hex(8)}{ending}"
+    name = f"part-{number:06d}-{os.urandom(8).hex()}{ending}"
     digest, size = xxhash.xxh3_128(), 0
     with atomic_write(folder / name) as out:
         for chunk in chunks:
@@ -95,7 +94,7 @@ def commit_parts(folder: Location, parts: Sequence[Part], known: Version) -> Non
     content = {
         "format": _FORMAT,
         "version": 1,
-        "writer": secrets.token_hex(8),
+        "writer": os.urandom(8).hex(),
         "size": sum(part.size for part in parts),
         "parts": [asdict(part) for part in parts],
     }

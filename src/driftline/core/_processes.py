@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -19,20 +20,26 @@ def block_pandas() -> None:
 
 
 class _ArrowFinder:
-    """Acts at the import of pyarrow, which most commands do without."""
+    """Acts at the import of pyarrow, which most commands do without; Polars only asks whether there is one."""
+
+    _searching = False
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec of pyarrow from the other finders, with one more step after its execution."""
-        if fullname != "pyarrow":
+        if fullname != "pyarrow" or self._searching:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._searching = True
+        self._searching, spec = False, find_spec(fullname)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
+                sys.meta_path.remove(self)
                 execute(module)
                 skip_pandas(module)
+                if "jemalloc" in module.supported_memory_backends() and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
+                    # The default takes huge pages, and to clear those for small tables takes longer than to parse them.
+                    module.set_memory_pool(module.jemalloc_memory_pool())
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

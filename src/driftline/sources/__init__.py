@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         SplitSide as SplitSide,
         TypedRows as TypedRows,
         known_size as known_size,
+        polars_column as polars_column,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

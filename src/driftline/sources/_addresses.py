@@ -11,7 +11,6 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import secrets
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,7 +210,7 @@ def list_urls(url: str) -> list[str]:
 
 def copied_to(path: str, place: Location, name: str) -> str:
     """The location of a copy of a file in a store."""
-    target = place / f"{secrets.token_hex(8)}-{name}"
+    target = place / f"{os.urandom(8).hex()}-{name}"
     with open(path, "rb") as stream, atomic_write(target) as out:
         shutil.copyfileobj(stream, out, 4 << 20)
     return str(target)

@@ -25,12 +25,11 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute
 
 from driftline.core import Location, Workspace, decimal_text, exact_loads, io_errors, is_url, read_object
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile, copied_to
-from driftline.sources._source import Counted, ParsedRange, RecordNumbers, Split, SplitSide, TypedRows
+from driftline.sources._source import Counted, ParsedRange, RecordNumbers, Split, SplitSide, TypedRows, polars_column
 
 Row = Mapping[str, object]
 
@@ -41,6 +40,12 @@ _MOST_DIGITS = 38  # of a decimal of 128 bits
 _SHORT_INTEGER = 15  # characters of an integer that is a double too
 _SHORT_FLOAT = r"^-?[0-9]{1,8}\.(?:0|[0-9]{0,6}[1-9])$"  # a double's shortest text
 _TINY_FLOAT = r"^-?0\.(?:0$|0000)"  # zero may have a sign, and small numbers are written with an exponent
+_PLAIN = (  # columns whose texts are canonical, and a value of their kind
+    (r'^"[^\\]*$', ""),
+    ("^(?:true|false)$", True),
+    ("^(?:0|-?[1-9][0-9]{0,13})$", 0),
+    (r"^(?:0\.0|-?(?:0\.[1-9](?:[0-9]{0,5}[1-9])?|[1-9][0-9]{0,7}\.(?:0|[0-9]{0,6}[1-9])))$", 0.5),
+)
 _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
 
@@ -262,11 +267,11 @@ def plain_values(cells: pl.Series) -> pl.Series:
 
 def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Table:
     """An Arrow table, or some of its rows, with every column as JSON text; names stay."""
-    arrays = []
+    arrays, at = [], None if records is None else polars_column(records)
     for name, column in zip(table.column_names, table.columns, strict=True):
         if is_of_polars(column.type):
-            cells = pl.Series(pl.from_arrow(column))
-            texts = json_cells(cells if records is None else cells.gather(records), name)
+            cells = polars_column(column)
+            texts = json_cells(cells if at is None else cells.gather(at), name)
         else:
             values = column.to_pylist()
             texts = pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
@@ -395,8 +400,10 @@ def arrow_column(texts: pa.ChunkedArray | Sequence[str], kind: str) -> pa.Chunke
     array = cells.to_arrow(compat_level=pl.CompatLevel.oldest())
     type_ = pa.decimal128(*map(int, digits[:-1].split(","))) if digits else _ARROW_TYPES.get(name, pa.large_string())
     if name == "instant":
+        from pyarrow.compute import assume_timezone  # its import takes 30 ms
+
         array = cells.str.strip_suffix("Z").to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.timestamp("us"))
-        return pa.chunked_array([pa.compute.assume_timezone(array, "UTC")], type_)
+        return pa.chunked_array([assume_timezone(array, "UTC")], type_)
     return pa.chunked_array([array.cast(type_)], type_)
 
 
@@ -515,14 +522,12 @@ class JsonBatches:
 
 def _canonical(cells: pl.Series, kinds: _ValueKinds) -> pl.Series:
     """The texts of JSON values as `json_text` writes them, with a note of their kinds."""
-    starts = set(cells.str.slice(0, 1).unique())
-    if starts == {'"'} and not cells.str.contains("\\", literal=True).any():
-        kinds.note("")
-        return cells
-    if starts <= {"n", "t", "f"}:
-        if starts & {"t", "f"}:
-            kinds.note(True)
-        return cells
+    given = cells.filter(cells != _NULL)
+    first = given[0] if len(given) else ""
+    for pattern, value in _PLAIN:  # most columns are of one kind
+        if re.search(pattern, first) and given.str.contains(pattern).all():
+            kinds.note(value)
+            return cells
     x = pl.col("x")
     is_text, is_integer = x.str.starts_with('"'), x.str.contains(r"^-?[0-9]+$")
     is_word = x.is_in(["null", "true", "false"])

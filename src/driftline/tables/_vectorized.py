@@ -11,11 +11,10 @@ import numpy as np
 
 from driftline.core import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources import RecordIndex, Source, Split, SplitSide
+from driftline.sources import RecordIndex, Source, Split, SplitSide, polars_column
 from driftline.tables._columns import Side, hashed_text, raise_first_error, resolve_columns
 from driftline.tables._engines import LocalPlan, TableDiffJob, layouts, ordered_map
 from driftline.tables._events import Stats
-from driftline.tables._frames import KeptRows
 from driftline.tables._kernels import stages
 from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows, new_seeds, split_of
 from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
@@ -23,6 +22,7 @@ from driftline.tables._kernels.stages import DiffPlan, HashedSide
 
 _MOST_BUCKETS = 4096
 _PROBED_PAIRS = 1000
+_HELD_BYTES = 80 << 20  # typed rows of a side that are not read a second time
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class LocalRun:
 
     def _hash_sides(self, a: SplitSide, b: SplitSide, plan: DiffPlan) -> tuple[HashedSide, HashedSide, HashStore]:
         store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
-        found_a, found_b = HashedSide("A", a), HashedSide("B", b)
+        room = min(self.sizes.chunk_bytes // 2, _HELD_BYTES)
+        found_a, found_b = HashedSide("A", a, room=room), HashedSide("B", b, room=room)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
         work = (
             (split, side, number, plan)
@@ -168,8 +169,10 @@ class LocalRun:
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
         work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
-        kept: KeptRows | None = None
+        kept: Any = None
         if self.job.kept is not None:  # the job needs the rows as they are stored
+            from driftline.tables._frames import KeptRows
+
             kept = KeptRows(matched.a.layout, matched.b.layout, by_record=matched.plan.by_record)
             self.job.kept.append(kept)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
@@ -189,10 +192,10 @@ def _written_otherwise(matched: Matched) -> bool:
     before = matched.wanted_a[matched.wanted_a["kind"] == RowKind.BEFORE]
     before = before[split_of(before["place"]) == split_of(before["place"][:1])]
     after = matched.wanted_b[matched.wanted_b["kind"] == RowKind.AFTER]
-    after = after[np.isin(after["turn"], before["turn"])]
-    splits, pairs = np.unique(split_of(after["place"]), return_counts=True)
-    after = after[split_of(after["place"]) == splits[pairs.argmax()]][:_PROBED_PAIRS]
-    before = before[np.isin(before["turn"], after["turn"])]
+    after = after[polars_column(after["turn"]).is_in(polars_column(before["turn"]).implode()).to_numpy()]
+    splits = split_of(after["place"]).astype(np.int64)
+    after = after[splits == np.bincount(splits).argmax()][:_PROBED_PAIRS]
+    before = before[polars_column(before["turn"]).is_in(polars_column(after["turn"]).implode()).to_numpy()]
     chunks_a = [stages.fetch_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
     chunks_b = [stages.fetch_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
     return stages.encode_range(chunks_a, chunks_b, matched.plan).equal * 2 > len(after)

@@ -116,6 +116,8 @@ def pick_records(
 
 def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
     numbers = np.ascontiguousarray(records, dtype=np.int64)
+    if np.array_equal(numbers, np.arange(table.num_rows)):
+        return table  # Arrow would copy it, after an import of its functions
     # Not `pa.array`, which would import pandas.
     return table.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from driftline.core import Workspace, exact_number, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import Opening, Pool, RowSource, SplitSide
+from driftline.sources._source import Opening, Pool, RowSource, SplitSide, polars_column
 
 if TYPE_CHECKING:
     import polars as pl
@@ -152,7 +152,6 @@ def _escaped(name: str) -> str:
 
 def _lines(data: bytes, first: int, name: str) -> Block:
     import numpy as np
-    import polars as pl
     import pyarrow as pa
 
     try:
@@ -163,7 +162,7 @@ def _lines(data: bytes, first: int, name: str) -> Block:
     ends = np.flatnonzero(np.frombuffer(data + b"\n", np.uint8) == ord("\n")) + 1
     offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64))
     lines = pa.Array.from_buffers(pa.large_string(), len(ends), [None, offsets, pa.py_buffer(data + b"\n")])
-    texts = pl.Series(pl.from_arrow(lines))
+    texts = polars_column(lines)
     kept = texts.str.contains(r"[^ \t\r\n]").arg_true()
     numbers = (kept + first).to_list()
     return Block(texts if len(kept) == len(texts) else texts.gather(kept), numbers, name)

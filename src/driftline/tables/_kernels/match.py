@@ -8,7 +8,7 @@ move, cut and match. The hashes are seeded at random for each run, so no data ca
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ class Seeds(NamedTuple):
 
 
 def new_seeds() -> Seeds:
-    return Seeds(secrets.randbits(63), secrets.randbits(63))
+    return Seeds(*(int.from_bytes(os.urandom(8)) >> 1 for _ in range(2)))
 
 
 def row_hash_type(measures: int) -> np.dtype[np.void]:
@@ -226,8 +226,9 @@ def match_keyed(hashes_a: RowHashes, hashes_b: RowHashes, verdict: Verdict = EXA
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     in_a, in_b = pairs
     only_a, only_b = _others(in_a, a.shape[1]), _others(in_b, b.shape[1])
-    # A key that repeats in A either shares its match in B or has none.
-    if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or len(np.unique(a[KEY][only_a])) < np.count_nonzero(only_a):
+    # A key that repeats in A either shares its match in B or has none. Not `np.unique`, which imports masked arrays.
+    alone = np.sort(a[KEY][only_a])
+    if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or (alone[1:] == alone[:-1]).any():
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
         raise HashCollision

@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.core import SpillStore, Workspace, io_errors
+from driftline.sources import polars_column
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.match import ROW_HASH, RowHashes, RowKind, column_name
 from driftline.tables._kernels.profiles import profile_changes, runs_of
@@ -95,7 +96,7 @@ def order_values(
         return texts[0]
     parts = [text.str.replace_all(_NUL, _ESCAPED_NUL, literal=True) for text in texts]
     if turns is not None:
-        parts.append(pl.Series(turns, dtype=pl.UInt64).cast(pl.String).str.zfill(_TURN_DIGITS))
+        parts.append(polars_column(turns).cast(pl.String).str.zfill(_TURN_DIGITS))
     return joined_order(parts, frame.height)
 
 

@@ -87,6 +87,7 @@ class HashedSplit:
     missing_key: tuple[int, str] | None = None
     has_texts: bool = True  # False: the texts of records were requested, but rows differ from their records
     ends: npt.NDArray[np.int32] | None = None  # the offset behind each record, where it was found
+    table: pa.Table | None = None  # typed rows
 
     def problems(self, side: Side, first_record: int, width: int) -> list[Problem]:
         """Its row errors, with the record numbers of the file."""
@@ -120,7 +121,8 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
     parts = match.hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
     ends = None if texts is None else texts.ends
-    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends)
+    held = parsed.table if plan.by_value else None
+    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends, table=held)
 
 
 def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
@@ -136,7 +138,7 @@ def _keys_and_texts(frame: pl.DataFrame, texts: sources.RecordTexts, side: Side,
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
     # Every second text is between two records.
-    spans = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string(), count, buffers), rechunk=False))
+    spans = sources.polars_column(pa.Array.from_buffers(pa.string(), count, buffers))
     return match.HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
 
 
@@ -234,12 +236,12 @@ def fetch_kept(
         cells = split.pick(records, known)
         frame = match.as_frame(cells)
     if plan.options.has_row_numbers:
-        order = pl.Series(wanted["turn"], dtype=pl.UInt64)
-        frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))
+        order = sources.polars_column(wanted["turn"])
+        frame = frame.with_columns(sources.polars_column(records + first_record).cast(pl.UInt64).alias(ROW_NUMBER))
     else:
         turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
         order = output.order_values(frame, plan.compared, side, turns)
-    chunk = RowChunk(frame, pl.Series(np.ascontiguousarray(wanted["kind"]), dtype=pl.UInt8), order)
+    chunk = RowChunk(frame, sources.polars_column(wanted["kind"]), order)
     return chunk.sorted(), chunk, cells
 
 
@@ -289,7 +291,9 @@ class HashedSide:
     first_records: list[int] = field(default_factory=list)  # of each split, and of what would follow the last
     skipped: int = 0
     has_texts: bool = True
+    room: int = 0  # bytes of typed rows that stay in memory until they are fetched
     _ends: list[npt.NDArray[np.int32] | None] = field(default_factory=list)  # behind each record, split by split
+    _tables: list[pa.Table | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.first_records.append(self.layout.first_record)
@@ -305,9 +309,12 @@ class HashedSide:
         self.total_rows += hashed.rows
         self.skipped += hashed.records - hashed.rows
         self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
+        self.room -= 0 if hashed.table is None else hashed.table.nbytes
+        self._tables.append(hashed.table if self.room > 0 else None)
 
     def known(self, split: int) -> RecordIndex:
-        return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split])
+        table, self._tables[split] = self._tables[split], None
+        return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split], table)
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
