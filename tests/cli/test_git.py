@@ -390,3 +390,43 @@ def test_log_and_show_have_the_text(repository):
         assert """+INSERT INTO "users" ("id", "name", "age") VALUES (1, 'Alice', 31);""" in shown
     assert "'Alice'" not in git("diff", "HEAD~1")
     assert "30 → 31" in git("diff", "HEAD~1")
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "ours", "theirs", "merged"),
+    [
+        ("t.tsv", "id\tv\tw\n1\ta\tx\n", "id\tv\tw\n1\tA\tx\n", "id\tv\tw\n1\ta\tX\n", "id\tv\tw\n1\tA\tX\n"),
+        ("t.jsonl", '{"id":1,"v":1,"w":1}\n', '{"id":1,"v":2,"w":1}\n', '{"id":1,"v":1,"w":2}\n',
+         '{"id":1,"v":2,"w":2}\n'),
+    ],
+)  # fmt: skip
+def test_the_ending_of_a_file_says_how_it_is_merged(repository, name, base, ours, theirs, merged):
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "t.*", "--rules", "rules.toml")
+    table_branches(repository, base, ours, theirs, name)
+    git("merge", "-q", "theirs", "-m", "merged")
+    assert (repository / name).read_text() == merged
+
+
+def test_two_common_ancestors_leave_no_trace_of_the_merge_of_these(repository):
+    """Criss-cross: Git merges the ancestors first, whose conflict was decided the same way on both branches."""
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    table = repository / "t.csv"
+    table.write_text("id,v\n1,0\n2,0\n")
+    commit("base")
+    for branch in ("one", "two"):
+        git("checkout", "-q", "-B", branch, "main")
+        table.write_text(f"id,v\n1,{branch}\n2,0\n")
+        commit(branch)
+    git("tag", "first-of-two")
+    for branch, other in (("one", "first-of-two"), ("two", "one^1")):
+        git("checkout", "-q", branch)
+        git("merge", "-q", other, code=1)
+        table.write_text("id,v\n1,one\n2,0\n")
+        commit(f"{branch} merged")
+    git("checkout", "-q", "one")
+    table.write_text("id,v\n1,one\n2,5\n")
+    commit("one again")
+    git("merge", "two", "-m", "end")
+    assert table.read_text() == "id,v\n1,one\n2,5\n"

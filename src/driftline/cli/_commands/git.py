@@ -7,7 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -109,6 +111,7 @@ def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textc
         f"diff.{name}.textconv": "driftline git textconv",
         f"merge.{name}.name": "driftline: merge by rows",
         f"merge.{name}.driver": f"driftline git merge{extra} %O %A %B %P",
+        f"merge.{name}.recursive": "binary",  # a conflict of two common ancestors is nobody's to decide
     }
     if textconv:
         _git("config", scope, "--unset-all", f"diff.{name}.command", may_fail=True)
@@ -190,7 +193,8 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
 
     try:
         given = {} if rules is None else read_rules(rules, path)
-        merged = merge_files(base, ours, theirs, ours, conflicts="markers", **given)
+        with _named_like(path, base, ours, theirs) as named:
+            merged = merge_files(named[0], named[1], named[2], ours, conflicts="markers", **given)
     except DriftlineError as error:
         click.echo(f"{path}: merged by lines, because driftline cannot merge it as a table: {error.message}", err=True)
         labels = ("-L", "ours", "-L", "base", "-L", "theirs")
@@ -201,6 +205,17 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
         what = "the row" if conflict["column"] is None else conflict["column"]
         click.echo(f"{path}: conflict at {key}: {what}", err=True)
     return DIFFERENT if merged.conflicts else SAME
+
+
+@contextmanager
+def _named_like(path: str, *versions: str) -> Iterator[list[str]]:
+    """Git's files by the name of theirs, which says their format."""
+    with tempfile.TemporaryDirectory() as folder:
+        named = [os.path.join(folder, side, os.path.basename(path)) for side in ("base", "ours", "theirs")]
+        for version, link in zip(versions, named, strict=True):
+            os.mkdir(os.path.dirname(link))
+            os.symlink(os.path.abspath(version), link)
+        yield named
 
 
 @git.command()
