@@ -34,6 +34,11 @@ def test_rows_inside_an_object_are_named(tmp_path: Path, indent: int | None) -> 
             dl.diff(a, b, key="id")
 
 
+def test_the_only_member_needs_no_name(tmp_path: Path) -> None:
+    a, b = pair(tmp_path, lambda rows: {"4217": rows}, indent=2)
+    assert dl.diff(a, b, key="id").stats["rows_changed"] == 1
+
+
 @pytest.mark.parametrize("name", ["t.json", "t.geojson"])
 def test_geojson_is_a_table_of_features(tmp_path: Path, name: str) -> None:
     def collection(rows: list) -> dict:

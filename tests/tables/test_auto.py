@@ -31,6 +31,27 @@ PAIRS: dict[str, tuple[bytes, bytes, dict]] = {
     "no header": (b"7,a\n8,b\n", b"7,a\n8,c\n", {"no_header": True, "key_columns": ["c1"]}),
     "a header in A": (b"id,v\n7,a\n8,b\n", b"7,a\n8,c\n", {"no_header_b": True, "key_columns": ["id"]}),
     "a header in B": (b"7,a\n8,b\n", b"id,v\n7,a\n8,c\n", {"no_header_a": True, "key_columns": ["id"]}),
+    "many comments": (
+        b"# x\n" * 30 + b"id\tv\n1\ta\n# y\n2\tb\n", b"id\tv\n1\ta\n2\tc\n",
+        {"delimiter": "\t", "comment": "#", "key_columns": ["id"]},
+    ),
+    "short rows": (
+        b"id,v,w\n1,a,x\n2,b\n3,c,z\n", b"id,v,w\n1,a,x\n2,c\n3,c,z\n",
+        {"ragged": "pad", "key_columns": ["id"]},
+    ),
+    "blank lines": (
+        b"id,v\n\n1,a\n2,b\n", b"id,v\n1,a\n2,c\n\n", {"skip_blank_lines": True, "key_columns": ["id"]}
+    ),
+    "a name twice": (
+        b"id,v,v\n1,a,a\n2,b,b\n", b"id,v,v\n1,a,a\n2,b,c\n",
+        {"duplicate_columns": "rename", "key_columns": ["id"]},
+    ),
+    "a new column": (
+        b"id,v\n1,a\n2,b\n", b"id,v,w\n1,a,x\n2,c,x\n", {"header_mode": "common", "key_columns": ["id"]}
+    ),
+    "columns in another order": (
+        b"id,v\n1,a\n2,b\n", b"v,id\na,1\nc,2\n", {"header_mode": "sorted", "key_columns": ["id"]}
+    ),
     "two columns": (
         b"day,city,n\n1,x,5\n1,y,5\n2,x,5\n", b"day,city,n\n1,x,5\n1,y,6\n2,x,5\n", {"key_columns": ["day", "city"]}
     ),
@@ -86,7 +107,7 @@ def test_errors_end_with_options_that_read_this_pair(
     with pytest.raises(dl.DriftlineError) as raised:
         dl.diff(*command[1:], key="id")
     (note,) = raised.value.__notes__
-    arguments = eval(f"dict({note.removeprefix('this pair is read with ')})")
+    arguments = eval(f"dict({note.rpartition('this pair is read with ')[2]})")
     dl.diff(*command[1:], **{"key": "id", **arguments})
 
 
@@ -189,3 +210,38 @@ def test_what_is_read_once_is_not_looked_at(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "driftline", "diff", str(tmp_path / "a.csv"), "-", "--auto"]
     done = subprocess.run(command, input=b"id,v\n1,x\n2,z\n", capture_output=True, check=False)
     assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["rows_changed"]) == (1, 1), done.stderr
+
+
+def test_letters_that_only_python_takes_for_line_ends_change_no_reading(tmp_path: Path) -> None:
+    for name, text in {"a.csv": 'id,v\n1,x\u2028y\n2,"p\n\nq"\n', "b.csv": "id,v\n1,x\u2028y\n2,z\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", auto=True).chosen == {"key_columns": ["id"]}
+
+
+def test_a_key_is_found_under_new_names_and_never_in_empty_texts(tmp_path: Path) -> None:
+    for name, text in {"a.csv": "word,sound\nx,1\ny,1\n", "b.csv": "w,s\nx,1\ny,2\n"}.items():
+        (tmp_path / name).write_text(text)
+    renamed = dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", auto=True, rename={"word": "w", "sound": "s"})
+    assert (renamed.chosen, renamed.counts["changed"]) == ({"key_columns": ["word"]}, 1)
+    rows = [{"code": "", "n": 1}, {"code": "b", "n": 2}]
+    assert dl.diff(rows, rows, auto=True).chosen == {"key_columns": ["n"]}
+
+
+def test_errors_speak_the_language_of_their_caller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {"a": "id;v\n1;a\n", "b": "v,id\na,1\n", "c": "id,v\n1,a\n1,b\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for sides, in_python, as_flags in (
+        ("aa", ['give delimiter=";"', "delimiter=';'"], ['give --delimiter ";"', "--delimiter ';'"]),
+        ("bc", ['header_mode="sorted" takes that'], ["--header-mode sorted takes that"]),
+        ("cc", ['duplicates="match" pairs the rows of a key'], ["--duplicates match pairs the rows of a key"]),
+    ):
+        files = [str(tmp_path / side) for side in sides]
+        with pytest.raises(dl.DriftlineError) as raised:
+            dl.diff(*files, key="id")
+        words = "; ".join([str(raised.value), *raised.value.__notes__])
+        assert all(one in words for one in in_python)
+        assert "--" not in words
+        assert run(driftline, ["diff", *files, "--key", "id"]) == 2
+        shown = capsys.readouterr().err
+        assert all(one in shown for one in as_flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import tempfile
@@ -263,6 +264,15 @@ def test_json_lines_are_merged_in_their_own_style(tmp_path: Path) -> None:
     assert marked[:2] == ["<<<<<<< ours", '{"id": 1, "v": 2.5, "w": ["y"]}']
     dl.merge(files[0], tmp_path / "out.jsonl", files[2], tmp_path / "end.jsonl", key="id", prefer="ours")
     assert (tmp_path / "end.jsonl").read_text() == '{"id": 1, "v": 2.5, "w": ["y"]}\n' + second
+
+
+def test_a_merge_is_packed_as_its_ending_says(tmp_path: Path) -> None:
+    for name, text in {"base": BASE, "ours": BASE, "theirs": BASE.replace("c", "C")}.items():
+        with gzip.open(tmp_path / f"{name}.csv.gz", "wt") as out:
+            out.write(text)
+    files = [tmp_path / f"{name}.csv.gz" for name in ("base", "ours", "theirs")]
+    assert cli("merge", *files, "-k", "id", "-o", files[1]) == 0
+    assert gzip.decompress(files[1].read_bytes()).decode() == BASE.replace("c", "C")
 
 
 def test_ours_may_be_replaced(tmp_path: Path) -> None:

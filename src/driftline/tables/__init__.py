@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         heading_of as heading_of,
         key_candidates as key_candidates,
         reading_of as reading_of,
-        remedies as remedies,
         remedy as remedy,
         report_settings as report_settings,
     )
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
         TableOptions as TableOptions,
         check_options as check_options,
         option_names as option_names,
+        remedies as remedies,
     )
     from driftline.tables._profile import Profile as Profile
 else:

@@ -17,7 +17,7 @@ from driftline.sources import is_in_memory
 from driftline.tables import _explain
 from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import Event, Stats, count_changes
-from driftline.tables._options import DiffRules, check_options, pairs
+from driftline.tables._options import DiffRules, check_options, pairs, python_words
 from driftline.tables._profile import Profile
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def diff(
             stats = find_engine(name)(job, stream.write)
         except DriftlineError as error:
             words = _explain.remedy(error, job, {**given, **added}, in_python=True)
+            error.message = python_words(error.message)
+            error.args = (error.message,)
             if words is not None:
                 error.add_note(words)
             raise

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, open_output, read_lines
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
+from driftline.sinks import packed
 from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables import _columns
 from driftline.tables._events import Event
@@ -36,7 +37,8 @@ Record = TypeVar("Record")
 OURS_MARK, MIDDLE_MARK, THEIRS_MARK = "<<<<<<< ours", "=======", ">>>>>>> theirs"
 _CHANGES = ("added", "removed", "changed")
 _BLOCK_ROWS = 1000
-_FIRST_LINE_END = re.compile(r"\r\n|\r|\n")
+_FIRST_LINE = re.compile(r'(?:[^"\r\n]|"[^"]*")*+(\r\n|\r|\n)')
+_LINE_PIECES = 16  # of a file, in which its first line ends
 
 
 def merge(
@@ -79,7 +81,7 @@ def merge(
         )
         merged = _Merge(rules, options, prefer, conflicts == "markers", before, mine, other).run()
         if output is not None and (not merged.conflicts or merged.is_written):
-            with atomic_write(output, (base, theirs)) as out:
+            with atomic_write(output, (base, theirs)) as file, packed(file, output) as out:
                 mine.style.write_merged(merged, out)
     return merged
 
@@ -209,8 +211,9 @@ class CsvStyle:
         file, reading = source.files[0], source.reading
         with file.open() as stream:
             start = stream.read(4)
-            line_end = _line_end(decoded(stream, reading.encoding))
-        return cls(reading.delimiter, exact_encoding(reading.encoding, start), line_end, reading.no_header)
+            found = _FIRST_LINE.match("".join(islice(decoded(stream, reading.encoding), _LINE_PIECES)))
+        encoding = exact_encoding(reading.encoding, start)
+        return cls(reading.delimiter, encoding, found[1] if found else "\n", reading.no_header)
 
     def write_merged(self, merged: Merged, out: BinaryIO) -> None:
         header = merged.header
@@ -241,23 +244,6 @@ class CsvStyle:
         if any(letter in cell for letter in (self.delimiter, '"', "\r", "\n")) or cell.startswith("\ufeff"):
             return f'"{cell.replace(chr(34), chr(34) * 2)}"'
         return cell
-
-
-def _line_end(pieces: Iterable[str]) -> str:
-    """The first line end outside quotes."""
-    inside, text = False, ""
-    for piece in pieces:
-        text += piece
-        if text.endswith("\r"):
-            continue  # a line feed may follow
-        for part in re.split('(")', text):
-            inside ^= part == '"'
-            found = None if inside else _FIRST_LINE_END.search(part)
-            if found:
-                return found[0]
-        text = ""
-    found = _FIRST_LINE_END.search(text)
-    return found[0] if found and not inside else "\n"
 
 
 @dataclass(frozen=True)
@@ -303,15 +289,9 @@ class Merged:
     def lines(self) -> Iterator[Row | str]:
         """Rows and marker lines."""
         for row in self.rows:
-            if isinstance(row, dict):
-                yield row
-                continue
-            ours, theirs = row
-            yield OURS_MARK
-            yield from () if ours is None else (ours,)
-            yield MIDDLE_MARK
-            yield from () if theirs is None else (theirs,)
-            yield THEIRS_MARK
+            ours, theirs = (row, row) if isinstance(row, dict) else row
+            marks = (ours,) if ours is theirs else (OURS_MARK, ours, MIDDLE_MARK, theirs, THEIRS_MARK)
+            yield from (one for one in marks if one is not None)
 
 
 def form_of(rule: CellRule, cell: str | None, typed: bool) -> str:
@@ -533,7 +513,10 @@ def _applied(
     table: TextTable, changes: Iterable[Event], renamed: dict[str, str]
 ) -> tuple[dict[int, list[str] | None], list[list[str]]]:
     """New rows by their positions in the table, None for removed ones, and the added rows."""
-    positions = _Positions(table)
+    by_number = {number: at for at, (number, _) in enumerate(table.rows)}
+    free: defaultdict[tuple[str, ...], dict[int, None]] = defaultdict(dict)  # places of rows by their cells
+    for at, (_, row) in enumerate(table.rows):
+        free[tuple(row)][at] = None
     replaced: dict[int, list[str] | None] = {}
     added: list[list[str]] = []
     for event in changes:
@@ -543,34 +526,15 @@ def _applied(
             added.append([new.get(name, "") for name in table.header])
             continue
         old = event["before"] if event["type"] == "changed" else event["row"]
-        at = positions.take([old.get(name, "") for name in table.header], event)
-        changed = [new.get(name, old.get(name, "")) for name in table.header]
-        replaced[at] = changed if event["type"] == "changed" else None
-    return replaced, added
-
-
-class _Positions:
-    """Positions of rows: each is used once, of equal rows the first one; without a key the last one."""
-
-    def __init__(self, table: TextTable) -> None:
-        self._by_number = {number: at for at, (number, _) in enumerate(table.rows)}
-        self._rows = [row for _, row in table.rows]
-        self._by_cells: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        for at, row in enumerate(self._rows):
-            self._by_cells[tuple(row)].append(at)
-        self._used: set[int] = set()
-
-    def take(self, row: list[str], event: Event) -> int:
-        if "row_index" in event:
-            at = self._by_number.get(event["row_index"])
-            if at is None or self._rows[at] != row or at in self._used:
-                raise _conflict(event)
-            self._used.add(at)
-            return at
-        free = self._by_cells[tuple(row)]
-        if not free:
+        places = free[tuple(old.get(name, "") for name in table.header)]
+        place = next(iter(places) if "key" in event else reversed(places), None)  # without a key the last one
+        place = by_number.get(event["row_index"]) if "row_index" in event else place
+        if place not in places:
             raise _conflict(event)
-        return free.pop(0) if "key" in event else free.pop()
+        del places[place]
+        changed = [new.get(name, old.get(name, "")) for name in table.header]
+        replaced[place] = changed if event["type"] == "changed" else None
+    return replaced, added
 
 
 def _conflict(event: Event) -> PatchConflict:

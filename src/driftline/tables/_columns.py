@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 from driftline.core import exact_dumps
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
-from driftline.tables._options import DeclaredType, TableOptions, checked_combination
+from driftline.tables._options import DeclaredType, TableOptions, checked_combination, remedies
 from driftline.tables._rules import DOUBLE, KINDS, SINGLE, CellRule, Kind, Tolerance
 
 Side = Literal["A", "B"]
@@ -382,12 +382,11 @@ def _check_match(header_a: Sequence[str], header_b: Sequence[str], options: Tabl
 def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
     only_a, only_b = [name for name in a if name not in b], [name for name in b if name not in a]
     if not only_a and not only_b:
-        return "the same columns in another order: --header-mode sorted takes that"
+        return str(remedies()["columns_in_another_order"]["hint"])
     parts = [f"only in {side}: {_quoted(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
-    remedy = "--header-mode common compares the columns that both have"
-    if any(re.match(r"[+-]?[0-9]", name) for name in (*only_a, *only_b)):  # as cells do and names rarely
-        remedy += ", --no-header takes files without a header line"
-    return f"{', '.join(parts)}; {remedy}"
+    has_cells = any(re.match(r"[+-]?[0-9]", name) for name in (*only_a, *only_b))  # names rarely begin so
+    helping = ("other_columns", "cells_for_names") if has_cells else ("other_columns",)
+    return f"{', '.join(parts)}; {', '.join(remedies()[name]['hint'] for name in helping)}"
 
 
 def _check_keys(
@@ -405,7 +404,8 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
     if len(header) == 1:
         for delimiter, option in _OTHER_DELIMITERS.items():
             if delimiter in header[0]:
-                return f': its only column is {_quoted(header[0])}; for this delimiter give --delimiter "{option}"'
+                hint = remedies()["other_delimiter"]["hint"].format(option)
+                return f": its only column is {_quoted(header[0])}; {hint}"
     from difflib import get_close_matches
 
     near = get_close_matches(name, header, n=1)

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sinks import Title
 from driftline.sources import CsvSource, ReadOptions, Source, input_size, is_in_memory, is_stream, open_source
+from driftline.tables import _options
 from driftline.tables._columns import Column, Comparison, Sides, resolve_columns
 from driftline.tables._engines import TableDiffJob, TableInput, find_engine, named_sides, open_sides
 from driftline.tables._events import Stats
-from driftline.tables._options import ALIASES, DEFAULTS, OPTIONS, DeclaredTypes, TableOptions, check_options, pairs
+from driftline.tables._options import ALIASES, DEFAULTS, OPTIONS, TableOptions, check_options, pairs, remedies
 from driftline.tables._rules import Tolerance
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _UNITS = (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10
 _HINT_ROWS = 10_000  # of each side, by which key candidates are found
 _DELIMITERS = ",;\t|^~"
 _COMMENT = "#"
+_LINES = ("comment", "skip_blank_lines", "ragged", "duplicate_columns")  # chosen for both sides alike
 _SAMPLE_BYTES = 1 << 18
 _SAMPLE_LINES = 200
 _MOST_PREAMBLE = 20  # lines above a header
@@ -120,7 +122,7 @@ def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
     return shown
 
 
-def _types(sides: tuple[DeclaredTypes, DeclaredTypes]) -> str:
+def _types(sides: tuple[_options.DeclaredTypes, _options.DeclaredTypes]) -> str:
     of_side = _by_column("as", lambda declared: declared[0].name + (f":{declared[1].text}" if declared[1] else ""))
     if sides[0] == sides[1]:
         return of_side(sides[0])
@@ -221,7 +223,8 @@ def _named(column: Column) -> str:
 def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *, in_python: bool) -> str | None:
     """What helps against an error: options for such errors, and those that were found to read this very pair."""
     found = fixes(error, job, given) if error.code in _READING_ERRORS else None
-    words = [None if in_python else hint_for(error, job.options)]
+    hint = hint_for(error, job.options)
+    words = [_options.python_words(hint) if in_python and hint else hint]
     if found and "rename" in found:
         renames = found_renames(job.a, job.b, {**given, **found, "rename": {}})
         words += [f"{old} in A and {new} in B: {alike}" for old, (new, alike) in renames.items()]
@@ -236,15 +239,6 @@ _READING_ERRORS = (
     "invalid_encoding", "csv_parse_error", "row_width_mismatch", "header_mismatch", "missing_key_column", "empty_file",
     "duplicate_column_name", "duplicate_key", "missing_key_value",
 )  # fmt: skip
-
-
-@cache
-def remedies() -> dict[str, dict[str, Any]]:
-    """What helps against errors, by their codes."""
-    import tomllib
-    from importlib.resources import files
-
-    return tomllib.loads(files("driftline.tables").joinpath("remedies.toml").read_text("utf-8"))
 
 
 def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
@@ -280,17 +274,14 @@ def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[s
             own = {f"{name}_{side}": layout.get(name) for side, layout in zip("ab", layouts, strict=True)}
             own = {name: layouts[0].get(name)} if len(set(own.values())) == 1 else own
             chosen.update({option: value for option, value in own.items() if value is not None})
-        if any("comment" in layout for layout in layouts):
-            chosen["comment"] = _COMMENT
+        for name, value in {**layouts[0], **layouts[1]}.items():
+            chosen.update({name: value} if name in _LINES and name not in given else {})
         bare = [layout["bare"] for layout in layouts if "bare" in layout]
         if bare and all(bare) and not given.get("no_header"):
             chosen["no_header"] = True
         elif any(bare) and len(bare) == 2 and not {"no_header", "no_header_a", "no_header_b"} & set(given):
             chosen["no_header_a" if bare[0] else "no_header_b"] = True
-    if not keys and given.get("mode") is None and not given.get("ignore_row_order"):
-        key = _key(a, b, {**given, **chosen})
-        chosen.update({"key_columns": key} if key else {})
-    return chosen
+    return {**chosen, **_columns_of(a, b, {**given, **chosen}, keyed=bool(keys))}
 
 
 def found_renames(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -406,6 +397,7 @@ class _Shape(NamedTuple):
     rows: list[list[str]]
     delimiter: str
     skipped: int
+    has_blanks: bool
 
 
 def _layout(
@@ -424,12 +416,16 @@ def _layout(
         found.update({} if encoding == "utf-8" else {"encoding": encoding})
     with source.files[0].open() as stream:
         text = codecs.getincrementaldecoder(encoding)("replace").decode(stream.read(_SAMPLE_BYTES)).lstrip("\ufeff")
-    lines = text.splitlines(keepends=True)[: _SAMPLE_LINES + _MOST_PREAMBLE]
+    lines = list(islice(io.StringIO(text, newline=""), _SAMPLE_LINES + _MOST_PREAMBLE))
     lines = lines[:-1] if len(text) >= _SAMPLE_BYTES and len(lines) > 1 else lines
     own = options.get(f"delimiter_{side}", options.get("delimiter"))
     usual = source.reading.delimiter if own in (None, "auto") else own
     delimiters = [own] if own not in (None, "auto") else [usual, *_DELIMITERS]
     shape = _shape(lines, delimiters, keys) or _shape(lines, delimiters, ())
+    if shape is None and lines and lines[0].startswith(_COMMENT):  # more of them than a title has lines
+        start = next((at for at, line in enumerate(lines) if line.strip() and line[0] != _COMMENT), 0)
+        shape = _shape([line for line in lines[start:] if line[0] != _COMMENT], delimiters, ())
+        shape = None if shape is None else shape._replace(skipped=start)
     if shape is None:
         return found
     skip_given = f"skip_lines_{side}" in options or "skip_lines" in options or "comment" in options
@@ -441,6 +437,12 @@ def _layout(
         )
     if shape.delimiter != usual:
         found["delimiter"] = shape.delimiter
+    if shape.has_blanks:
+        found["skip_blank_lines"] = True
+    if any(len(row) != shape.width for row in shape.rows):
+        found["ragged"] = "pad"
+    if len(set(shape.first)) < shape.width and not _is_bare(shape):
+        found["duplicate_columns"] = "rename"
     return {**found, "bare": not set(keys) & set(shape.first) and _is_bare(shape)}
 
 
@@ -481,16 +483,18 @@ def _shape(lines: Sequence[str], delimiters: Iterable[str], keys: Sequence[str])
 
 def _read(lines: Sequence[str], delimiter: str, skipped: int) -> _Shape | None:
     try:
-        records = [record for record in csv.reader(lines, delimiter=delimiter, strict=True) if record]
+        found = list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error:
         return None
+    records = list(filter(None, found))
     if not records:
         return None
     rows, width = records[1:], len(records[0])
-    fitting = sum(len(row) == width for row in rows) / len(rows) if rows else float(not skipped)
+    exact, short = sum(len(row) == width for row in rows), sum(1 < len(row) < width for row in rows)
+    fitting = (exact + (0 if skipped or exact < short else short)) / len(rows) if rows else float(not skipped)
     if width > 1 and records[0][0].strip() and not any(map(str.strip, records[0][1:])):
         fitting = 0.0  # a title, with as many delimiters behind it as a spreadsheet writes
-    return _Shape(fitting, width, records[0], rows, delimiter, skipped)
+    return _Shape(fitting, width, records[0], rows, delimiter, skipped, len(records) < len(found))
 
 
 def _is_bare(shape: _Shape) -> bool:
@@ -528,15 +532,31 @@ def first_rows(
         return [source.sample(side, rows) for side, source in sides.items()]
 
 
-def _key(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> list[str] | None:
-    """The columns that identify rows on both sides, and meet; one if possible."""
+def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed: bool) -> dict[str, Any]:
+    """How two headers that differ are compared, and the key where none is given."""
+    options = check_options(**given)
     try:
-        heads = first_rows(a, b, check_options(**given), _KEY_ROWS)
+        heads = first_rows(a, b, options, _KEY_ROWS)
     except DriftlineError:
-        return None  # reading reports it
+        return {}  # reading reports it
+    old_names = {new: old for old, new in options.rename}
+    heads[1] = {old_names.get(name, name): cells for name, cells in heads[1].items()}
+    chosen: dict[str, Any] = {}
+    names_a, names_b = ({*head} for head in heads)
+    comparable = names_a <= names_b or names_a > names_b  # else a column may have got another name
+    if [*heads[0]] != [*heads[1]] and comparable and not {"header_mode", "ignore_column_case"} & given.keys():
+        chosen["header_mode"] = "sorted" if names_a == names_b else "common"
+    if not keyed and given.get("mode") is None and not options.ignore_row_order and not options.key_numbers:
+        key = _key(heads)
+        chosen.update({"key_columns": key} if key else {})
+    return chosen
+
+
+def _key(heads: Sequence[Mapping[str, list[str]]]) -> list[str] | None:
+    """The columns that identify rows on both sides, and meet; one if possible."""
     common = [name for name in heads[0] if name in heads[1]]
     common.sort(key=lambda name: _LIKE_KEYS.fullmatch(name) is None)  # stable: then in the order of the file
-    filled = [name for name in common if all("" not in head[name] and "null" not in head[name] for head in heads)]
+    filled = [name for name in common if not any({"", '""', "null"} & {*head[name]} for head in heads)]
     for size in (1, 2, 3):
         for names in combinations(filled[: None if size == 1 else _KEY_COLUMNS], size):
             if _identify(names, heads):

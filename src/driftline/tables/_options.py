@@ -12,6 +12,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
@@ -488,10 +489,36 @@ def _bad_combinations(options: TableOptions) -> Iterable[tuple[bool, str]]:
         "ignore_row_order pairs equal rows, and a tolerance makes no rows equal for good: leave one of them out",
     )
     for name in ("duplicates", "empty_key"):
-        yield (not keyed and getattr(options, name) != "error", f"{name} is about keys: give --key, or leave it out")
+        yield (not keyed and getattr(options, name) != "error", f"{name} is about keys: give a key, or leave it out")
     olds, news = [old for old, _ in options.rename], [new for _, new in options.rename]
     for names in (olds, news):
         yield len(set(names)) < len(names), f"rename names a column twice: {', '.join(names)}"
     for name, columns in (("ignore", options.ignore), ("tolerance", [column for column, _ in options.tolerance])):
         for column in columns:
             yield column in keys, f'{name} names the key column "{column}": a key is compared exactly'
+
+
+# What helps against errors: `remedies.toml` has the words, with the options of the command line.
+
+
+@cache
+def remedies() -> dict[str, dict[str, Any]]:
+    """What helps against errors, by their codes."""
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("driftline.tables").joinpath("remedies.toml").read_text("utf-8"))
+
+
+def python_words(text: str) -> str:
+    """Words that name options of the command line, with those of Python.
+
+    >>> python_words('--ragged pad fills short rows, --no-header takes cells; give --delimiter ";", or more --key')
+    'ragged="pad" fills short rows, no_header=True takes cells; give delimiter=";", or more key'
+    """
+    for name, option in OPTIONS.items():
+        spelled = "key" if option.flag == "--key" else name
+        values = "|".join([*option.words, '(?<=")[^"]*(?=")'])
+        text = re.sub(rf'{option.flag} "?({values})"?(?![\w-])', rf'{spelled}="\1"', text)
+        text = re.sub(rf"{option.flag}(?![\w-])", f"{spelled}=True" if option.given == "flag" else spelled, text)
+    return text

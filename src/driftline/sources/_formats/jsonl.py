@@ -202,6 +202,8 @@ def _rows_of_object(data: bytes, name: str, member: str | None) -> list[Any]:
         features = msgspec.json.decode(members.get("features", b"[]"), type=list[dict[str, msgspec.Raw]])
         return list(map(_feature, features))
     arrays = [one for one, text in members.items() if re.match(rb"\[\s*[{\]]", bytes(text))]
+    if member is None and len(members) == len(arrays) == 1:
+        member = arrays[0]
     if member is None:
         which = f"name the member with the rows: {', '.join(f'{name}::{one}' for one in arrays)}"
         words = which if arrays else "it has no member that is an array of objects"
