@@ -482,12 +482,16 @@ def _complete_events(lines: Iterable[bytes], name: str) -> tuple[Event, list[Eve
     stats: Event | None = None
     changes: list[Event] = []
     for number, line in enumerate(lines, 1):
-        event = _event(line, number, name)
-        if event["type"] == "schema":
+        try:
+            event: Event = json.loads(line)
+            kind = str(event["type"])
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"{name}, line {number} is no event", code="invalid_jsonl", line=number) from None
+        if kind == "schema":
             schema, changes = event, []
-        elif event["type"] == "stats":
+        elif kind == "stats":
             stats = event
-        elif schema is not None and event["type"] in _CHANGES:
+        elif schema is not None and kind in _CHANGES:
             changes.append(event)
     if schema is None or stats is None:
         raise _incomplete(f"{name} have no {'schema' if schema is None else 'stats'} event")
@@ -497,16 +501,6 @@ def _complete_events(lines: Iterable[bytes], name: str) -> tuple[Event, list[Eve
         if counts[kind] != expected:
             raise _incomplete(f"{name} hold {counts[kind]} {kind} events, their stats count {expected}")
     return schema, changes
-
-
-def _event(line: bytes, number: int, name: str) -> Event:
-    try:
-        event = json.loads(line)
-        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-            raise ValueError("no event")
-    except ValueError as error:
-        raise InputError(f"{name}, line {number}: {error}", code="invalid_jsonl", line=number) from None
-    return event
 
 
 def _applied(

@@ -533,7 +533,7 @@ def first_rows(
 
 
 def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed: bool) -> dict[str, Any]:
-    """How two headers that differ are compared, and the key where none is given."""
+    """How two headers that differ are compared; the columns that identify rows on both sides, where no key is given."""
     options = check_options(**given)
     try:
         heads = first_rows(a, b, options, _KEY_ROWS)
@@ -546,22 +546,16 @@ def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed
     comparable = names_a <= names_b or names_a > names_b  # else a column may have got another name
     if [*heads[0]] != [*heads[1]] and comparable and not {"header_mode", "ignore_column_case"} & given.keys():
         chosen["header_mode"] = "sorted" if names_a == names_b else "common"
-    if not keyed and given.get("mode") is None and not options.ignore_row_order and not options.key_numbers:
-        key = _key(heads)
-        chosen.update({"key_columns": key} if key else {})
-    return chosen
-
-
-def _key(heads: Sequence[Mapping[str, list[str]]]) -> list[str] | None:
-    """The columns that identify rows on both sides, and meet; one if possible."""
+    if keyed or given.get("mode") is not None or options.ignore_row_order or options.key_numbers:
+        return chosen
     common = [name for name in heads[0] if name in heads[1]]
     common.sort(key=lambda name: _LIKE_KEYS.fullmatch(name) is None)  # stable: then in the order of the file
     filled = [name for name in common if not any({"", '""', "null"} & {*head[name]} for head in heads)]
     for size in (1, 2, 3):
         for names in combinations(filled[: None if size == 1 else _KEY_COLUMNS], size):
             if _identify(names, heads):
-                return list(names)
-    return None
+                return {**chosen, "key_columns": list(names)}
+    return chosen
 
 
 def _identify(names: Sequence[str], heads: Sequence[Mapping[str, list[str]]]) -> bool:

@@ -211,9 +211,8 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
 def _named_like(path: str, *versions: str) -> Iterator[list[str]]:
     """Git's files by the name of theirs, which says their format."""
     with tempfile.TemporaryDirectory() as folder:
-        named = [os.path.join(folder, side, os.path.basename(path)) for side in ("base", "ours", "theirs")]
+        named = [os.path.join(folder, f"{side} {os.path.basename(path)}") for side in ("base", "ours", "theirs")]
         for version, link in zip(versions, named, strict=True):
-            os.mkdir(os.path.dirname(link))
             os.symlink(os.path.abspath(version), link)
         yield named
 
