@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from driftline.core._parts import line_ranges
 from driftline.deltas import ColumnDelta, RowDelta
@@ -166,3 +167,14 @@ def test_spark_reads_the_state_and_writes_the_same(spark: SparkSession, tmp_path
     assert [row.asDict() for row in by_spark] == by_deltalake
     assert len(by_deltalake) > 5
     assert set(by_deltalake[0]) == {"_row_id", *VALUES}
+
+
+def test_any_spark_reads_the_state_by_its_files(spark, tmp_path: Path) -> None:
+    """The guide's line for a Spark without the Delta jars."""
+    rows = [delta("INSERT", f"r{number}", number + 1, title=f"t{number}", **{"Unit Price": 0.5}) for number in range(9)]
+    lake = load_lake(tmp_path, [rows, [delta("DELETE", "r3", 50), delta("UPDATE", "r4", 51, title=None)]], {0})
+    compact(lake, "todos")
+    state = DeltaTable(lake.part("todos", "state"))
+    found = spark.read.parquet(*state.file_uris()).orderBy("_row_id").collect()
+    assert [row.asDict() for row in found] == state.to_pyarrow_table().sort_by("_row_id").to_pylist()
+    assert len(found) == 8
