@@ -70,3 +70,29 @@ def test_the_kind_of_change(engine: str, tmp_path: Path) -> None:
         "longest": {"kind": "added", "rows": 20, "first": "040", "last": "059"},
     }
     assert profiles[0]["suggestions"][0]["flag"] == "--normalize name=case"
+
+
+REPEATED_A = [("k1", "x"), ("k2", "x"), ("k3", "x"), ("k3", "y"), ("k3", "z"), ("k4", "x"), ("k4", "x"), ("k6", "x")]
+REPEATED_B = [("k1", "x"), ("k1", "y"), ("k1", "x"), ("k3", "z"), ("k4", "x"), ("k4", "y"), ("k5", "x"), ("k5", "x")]
+DUPLICATES = {
+    "came": {
+        "keys": 2,
+        "rows": 3,
+        "most": [{"key": {"id": "k1"}, "rows_a": 1, "rows_b": 3}, {"key": {"id": "k5"}, "rows_a": 0, "rows_b": 2}],
+    },
+    "went": {"keys": 1, "rows": 2, "most": [{"key": {"id": "k3"}, "rows_a": 3, "rows_b": 1}]},
+}
+WORDS = [
+    "3 duplicates came, in 2 keys: k1 (1 → 3 rows), k5 (0 → 2 rows)",
+    "2 duplicates went, in 1 key: k3 (3 → 1 rows)",
+]
+
+
+@pytest.mark.parametrize("policy", ["match", "first", "last"])
+@pytest.mark.parametrize("engine", engines_for("tables"))
+def test_duplicates_that_came(engine: str, policy: str, tmp_path: Path) -> None:
+    for name, rows in (("a.csv", REPEATED_A), ("b.csv", REPEATED_B)):
+        (tmp_path / name).write_text("id,v\n" + "".join(f"{key},{value}\n" for key, value in rows))
+    profile = dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", key="id", duplicates=policy, engine=engine).profile()
+    assert profile.to_dict()["duplicates"] == DUPLICATES
+    assert profile.about_rows() == WORDS

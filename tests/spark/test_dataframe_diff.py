@@ -236,3 +236,39 @@ def test_events_and_counts_scan_each_input_once(spark, tmp_path: Path, rules: di
     for frame in driftline.spark.diff(before, after, **rules).frames:
         leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()
         assert leaves.size() == 2
+
+
+@pytest.mark.parametrize("policy", ["match", "last"])
+def test_duplicates_that_came_to_dataframes(policy: str, spark) -> None:
+    a = [("k1", 1), ("k2", 1), ("k3", 1), ("k3", 2), ("k3", 3), ("k4", 1), ("k4", 1), ("k6", 1)]
+    b = [("k1", 1), ("k1", 2), ("k1", 1), ("k3", 3), ("k4", 1), ("k4", 2), ("k5", 1), ("k5", 1)]
+    frames = [spark.createDataFrame(rows, "id string, v int") for rows in (a, b)]
+    profile = driftline.spark.diff(*frames, key="id", duplicates=policy).profile()
+    assert profile.to_dict()["duplicates"]["came"] == {
+        "keys": 2,
+        "rows": 3,
+        "most": [{"key": {"id": "k1"}, "rows_a": 1, "rows_b": 3}, {"key": {"id": "k5"}, "rows_a": 0, "rows_b": 2}],
+    }
+    assert profile.about_rows() == [
+        "3 duplicates came, in 2 keys: k1 (1 → 3 rows), k5 (0 → 2 rows)",
+        "2 duplicates went, in 1 key: k3 (3 → 1 rows)",
+    ]
+
+
+def test_the_kind_of_change_of_dataframes(spark) -> None:
+    """The kinds, frequent pairs, blocks and suggestions are those of the same rows in memory."""
+    before = [
+        {"id": n, "name": "Ann" if n % 3 else None, "score": n / 8, "day": dt.date(2024, 1, n)} for n in range(1, 29)
+    ]
+    after = [
+        {"id": row["id"] + 4, "name": "ANN" if row["id"] % 2 else "", "score": row["id"] / 8 + 1, "day": row["day"]}
+        for row in before
+    ]
+    schema = "id int, name string, score double, day date"
+    frames = [spark.createDataFrame(rows, schema) for rows in (before, after)]
+    found = driftline.spark.diff(*frames, key="id").profile().to_dict()
+    assert found == dl.diff(before, after, key="id").profile().to_dict()
+    assert found["columns"]["day"]["words"] == ["date shifted by −4 days"]
+    loose = driftline.spark.diff(*frames, ignore_row_order=True).profile().to_dict()
+    assert loose["columns"] == {}
+    assert loose["rows"]["added"]["longest"]["first"] == "?"

@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 import driftline as dl
 from driftline.tables import Profile
 from driftline.tables._kernels.profiles import profile_column
-from driftline.tables._profile import ColumnProfile, RowRuns, Run
+from driftline.tables._profile import KIND_WORDS, ColumnProfile, RowRuns, Run
 
 NUMBERS = [
     "0",
@@ -56,6 +56,7 @@ TEXTS = [
     "Ann",
     "ANN",
     "ann ",
+    "Ann ",
     "A nn",
     "Ann  Lee",
     "ann lee",
@@ -306,3 +307,91 @@ def test_a_block_of_added_rows_is_named() -> None:
     b = [*a, *({"id": f"{number:03}", "v": "x"} for number in range(100, 150))]
     profile = _profile(a, b, "local")
     assert profile.words() == ["50 of the added rows are one block: 100 … 149"]
+
+
+REPEATED = st.lists(st.tuples(st.sampled_from("aAbcdefghijklmn"), st.sampled_from("xy")), max_size=40)
+SHOWN = ("terminal", "summary", "markdown", "html")  # the formats for people; the console shows `to_dict`
+
+
+def duplicates_of(a: list[tuple[str, str]], b: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """The duplicates that came and went, by plain counting: keys in any case are one."""
+    rows = [Counter(key.casefold() for key, _ in side) for side in (a, b)]
+    found: dict[str, dict[str, Any]] = {}
+    for kind, side, sign in (("came", b, 1), ("went", a, -1)):
+        first = {key: side[at][0] for at in reversed(range(len(side))) for key in [side[at][0].casefold()]}
+        order = list(dict.fromkeys(key.casefold() for key, _ in side))
+        more = {key: sign * (max(rows[1][key], 1) - max(rows[0][key], 1)) for key in order}
+        most = sorted((key for key in order if more[key] > 0), key=lambda key: (-more[key], order.index(key)))
+        if most:
+            named = [{"key": {"id": first[key]}, "rows_a": rows[0][key], "rows_b": rows[1][key]} for key in most]
+            found[kind] = {"keys": len(most), "rows": sum(more[key] for key in most), "most": named[:10]}
+    return found
+
+
+@given(REPEATED, REPEATED, st.sampled_from(["match", "first", "last"]))
+def test_duplicates_that_came_and_went_are_those_of_a_plain_count(
+    a: list[tuple[str, str]], b: list[tuple[str, str]], policy: str
+) -> None:
+    expected = duplicates_of(a, b)
+    sides = [[{"id": key, "v": value} for key, value in side] for side in (a, b)]
+    for engine in ("local", "vectorized"):
+        profile = _profile(*sides, engine, duplicates=policy, normalize="id=case")
+        assert profile.to_dict()["duplicates"] == expected
+    frames = [pl.DataFrame(side, schema={"id": pl.String, "v": pl.String}) for side in sides]
+    with dl.diff(*frames, key="id", duplicates=policy, normalize="id=case") as result:
+        assert result.profile().to_dict()["duplicates"] == expected
+        sentences = [words for words in result.profile().words() if "duplicate" in words]
+        assert [words.split()[2].rstrip(",") for words in sentences] == list(expected)
+        for format_name in SHOWN if sentences else ():
+            shown = _written(result, format_name)
+            assert all(_squeezed(words) in shown for words in sentences), format_name
+
+
+def _written(result: dl.TableDiff, format_name: str) -> str:
+    import html
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        result.write(Path(folder, "out"), format_name)
+        return _squeezed(html.unescape(Path(folder, "out").read_text(encoding="utf-8")))
+
+
+def _squeezed(text: str) -> str:
+    """Without what a format may do to a sentence: breaks of lines, and escapes of Markdown."""
+    return re.sub(r"[\s\\]", "", text)
+
+
+def test_repeated_keys_are_counted_exactly_and_named_up_to_a_bound() -> None:
+    a = [{"id": f"{number:04}", "v": "x"} for number in range(3_000)]
+    b = [*a, *a[:2_000], *a[:500]]
+    for engine in ("local", "vectorized"):
+        profile = _profile(a, b, engine, duplicates="match")
+        came = profile.to_dict()["duplicates"]["came"]
+        assert (came["keys"], came["rows"], len(came["most"])) == (2_000, 2_500, 10)
+        assert profile.words()[-1] == (
+            "2,500 duplicates came, in 2,000 keys: 0000 (1 → 3 rows), 0001 (1 → 3 rows), 0002 (1 → 3 rows), …"
+        )
+
+
+EVERY_KIND = {
+    "case": ("Ann", "ANN"),
+    "blanks": ("Ann", "Ann "),
+    "case_blanks": ("Ann", "ann "),
+    "null_word": ("NA", "null"),
+    "filled": ("", "x"),
+    "emptied": ("x", ""),
+    "number_format": ("1.5", "1.50"),
+    "sign": ("1.5", "-1.5"),
+    "rounding": ("1.5", "2"),
+    "number": ("1", "1000"),
+    "date_format": ("2024-01-31", "31.01.2024"),
+    "date": ("2024-01-31", "2024-02-01"),
+    "reordered": ("a,b", "b,a"),
+    "other": ("Ann", "x"),
+}
+
+
+def test_the_properties_draw_every_kind() -> None:
+    assert list(EVERY_KIND) == list(KIND_WORDS)
+    assert {pair: reference(*pair) for pair in EVERY_KIND.values()} == {pair: kind for kind, pair in EVERY_KIND.items()}
+    assert {cell for pair in EVERY_KIND.values() for cell in pair} <= set(CELLS)

@@ -153,7 +153,7 @@ def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[
 
 def joined_profile(parts: Iterable[Profile | None], compared: Comparison, stats: Stats) -> Profile | None:
     """The profiles of the parts of the output, in order, as one; None where none was requested."""
-    found = [part for part in parts if part is not None]
+    found = [part for part in (*parts, stats.profile) if part is not None]
     if not found:
         return None
     rules = {column.a: column.rule for column in compared.columns}

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from driftline.core import exact_dumps
 from driftline.tables import _rules
 from driftline.tables._rules import INSTANT, KINDS, LOCAL, NUMBER, SPACE, STEPS, CellRule, number_of, seconds_of
 
@@ -46,6 +47,8 @@ KIND_WORDS: dict[str, str] = {
 }
 MOST_PAIRS = 512  # of a column, in memory
 LONGEST_PAIR = 200  # characters of a pair that is counted
+REPEATS = ("came", "went")  # duplicates
+MOST_REPEATS = 10  # keys of either, in memory
 POWERS = range(-9, 10)
 SIZES = tuple(float(f"{digit}e{power}") for power in POWERS for digit in (1, 2, 5))  # of changes of numbers
 
@@ -77,6 +80,7 @@ _OFTEN = 0.1  # share of the changes from which a pair or a rule is worth a word
 _MOSTLY = 0.8  # share of the changes that a suggested tolerance hides at least
 _SMALL = 0.001  # a suggested tolerance, as a share of the column's largest number
 _LEAST_ROWS = 10
+_NAMED_REPEATS = 3
 _DAY = 86400
 
 Pair = tuple[str, str]
@@ -246,7 +250,7 @@ class ColumnProfile:
                 if span is not None and span.only is not None:
                     return f", {mark.format(span.only)}".replace("-", "−")
         size = self.nearly_all_within
-        return f", 99 % within {plain_number(size)}" if size is not None and self.kinds[kind] > 1 else ""
+        return f", 99 % within {plain_number(size, ',')}" if size is not None and self.kinds[kind] > 1 else ""
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -325,15 +329,15 @@ def shown(value: object) -> str:
     return "(empty)" if text == "" else text if len(text) <= 24 else f"{text[:23]}…"
 
 
-def plain_number(size: float) -> str:
+def plain_number(size: float, thousands: str = "") -> str:
     """A number without an exponent.
 
-    >>> plain_number(0.00001), plain_number(20.0)
-    ('0.00001', '20')
+    >>> plain_number(0.00001), plain_number(2000.0), plain_number(2000.0, ",")
+    ('0.00001', '2000', '2,000')
     """
     from decimal import Decimal
 
-    return f"{Decimal(repr(size)).normalize():f}"
+    return f"{Decimal(repr(size)).normalize():{thousands}f}"
 
 
 def _duration(seconds: float) -> str:
@@ -400,6 +404,42 @@ class RowRuns:
         ]
 
 
+# Duplicates, the rows of a key beyond its first: keys of which one side has more than the other.
+
+
+class RepeatedKey(NamedTuple):
+    """A key with more duplicates on one side: how many, the place of its first row there, rows in A and B, cells."""
+
+    more: int
+    place: Any  # what orders them: a row's number, or a text
+    rows: tuple[int, int]
+    cells: Mapping[str, Any]
+
+
+@dataclass
+class Repeats:
+    """How many keys got or lost duplicates, and how many of them; of the keys those with most, first rows first."""
+
+    keys: int = 0
+    rows: int = 0
+    most: list[RepeatedKey] = field(default_factory=list)
+
+    def join(self, other: Repeats) -> None:
+        self.keys, self.rows = self.keys + other.keys, self.rows + other.rows
+        self.most = sorted([*self.most, *other.most], key=lambda one: (-one.more, one.place))[:MOST_REPEATS]
+
+    def words(self, kind: str) -> list[str]:
+        """A sentence, if there are any."""
+        named = (f"{place_of({'key': one.cells})} ({one.rows[0]:,} → {one.rows[1]:,} rows)" for one in self.most)
+        told = [*list(named)[:_NAMED_REPEATS], *(["…"] if self.keys > _NAMED_REPEATS else [])]
+        keys = "1 key" if self.keys == 1 else f"{self.keys:,} keys"
+        return [f"{self.rows:,} duplicate{'s' * (self.rows > 1)} {kind}, in {keys}: {', '.join(told)}"] if told else []
+
+    def to_dict(self) -> dict[str, Any]:
+        most = [{"key": dict(one.cells), "rows_a": one.rows[0], "rows_b": one.rows[1]} for one in self.most]
+        return {"keys": self.keys, "rows": self.rows, "most": most}
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """A rule that would hide changes of a column: the option, how many it hides and leaves, and one that it hides."""
@@ -437,24 +477,35 @@ class Profile:
 
     columns: dict[str, ColumnProfile] = field(default_factory=dict)
     runs: RowRuns = field(default_factory=RowRuns)
+    repeats: dict[str, Repeats] = field(default_factory=lambda: {kind: Repeats() for kind in REPEATS})
     ruled: frozenset[str] = frozenset()  # columns that are compared by a rule: none is suggested for them
     compared: int = 0  # rows that both sides have
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Count an event of a diff of text."""
+    def add(self, event: Mapping[str, Any], *, typed: bool = False) -> None:
+        """Count an event of a diff; `typed`: its cells are values and not the texts of a file."""
         kind = event["type"]
         if kind not in ("added", "removed", "changed"):
             return
         place = place_of(event)
         self.runs.add(Run(kind, 1, place, place))
-        for name, cell in event.get("delta", {}).items():
-            self.columns.setdefault(name, ColumnProfile()).add(cell["from"], cell["to"])
+        for name in event.get("changed") or ():
+            cells = [exact_dumps(cell) if typed else cell for cell in event["delta"][name].values()]
+            self.columns.setdefault(name, ColumnProfile(typed=(typed, typed))).add(*cells)
 
     def join(self, later: Profile) -> None:
         """Add the profile of a later part of the output."""
         for name, column in later.columns.items():
             self.columns.setdefault(name, ColumnProfile(typed=column.typed)).join(column)
         self.runs.join(later.runs)
+        for kind, repeats in later.repeats.items():
+            self.repeats[kind].join(repeats)
+
+    def add_key(self, cells: Mapping[str, Any], place: Any, rows: tuple[int, int]) -> None:
+        """Count the duplicates of a key: of the side with more of them are its cells and the place of its first row."""
+        more = max(rows[1], 1) - max(rows[0], 1)
+        if more:
+            kind = REPEATS[more < 0]
+            self.repeats[kind].join(Repeats(1, abs(more), [RepeatedKey(abs(more), place, rows, cells)]))
 
     def suggestions(self) -> list[Suggestion]:
         """Rules that would hide many changes, those that hide most first; none of them is applied."""
@@ -497,8 +548,12 @@ class Profile:
             yield suggest(rules, hides, "dates written otherwise", ("date_format",))
 
     def words(self) -> list[str]:
-        """The blocks of rows and the suggested rules, a sentence each."""
-        return [*self.runs.words(), *(one.sentence for one in self.suggestions())]
+        """The blocks of rows, the duplicates and the suggested rules, a sentence each."""
+        return [*self.about_rows(), *(one.sentence for one in self.suggestions())]
+
+    def about_rows(self) -> list[str]:
+        """The blocks of rows, and the duplicates that came or went."""
+        return [*self.runs.words(), *(words for kind, found in self.repeats.items() for words in found.words(kind))]
 
     def to_dict(self) -> dict[str, Any]:
         longest = {kind: run._asdict() for kind, run in self.runs.longest.items() if kind != "changed"}
@@ -507,7 +562,8 @@ class Profile:
         return {
             "columns": {name: column.to_dict() for name, column in order},
             "rows": rows,
-            "blocks": self.runs.words(),
+            "blocks": self.about_rows(),
+            "duplicates": {kind: found.to_dict() for kind, found in self.repeats.items() if found.keys},
             "suggestions": [one.to_dict() for one in self.suggestions()],
         }
 

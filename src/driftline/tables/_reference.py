@@ -52,6 +52,8 @@ def diff_tables(
         profile = Profile()
         for event in events:
             profile.add(event)
+        for cells, place, rows in _repeated_keys(*sides) if options.duplicates != "error" else ():
+            profile.add_key(cells, place, rows)
         stats = replace(stats, profile=_events.joined_profile([profile], compared, stats))
     emits_unchanged = options.emit_unchanged and not options.ignore_row_order
     shown = [event for event in events if event["type"] != "unchanged" or emits_unchanged]
@@ -123,6 +125,16 @@ def _grouped(rows: Sequence[PlainRow], by: Callable[[PlainRow], Forms]) -> dict[
     for row in rows:
         found[by(row)].append(row)
     return found
+
+
+def _repeated_keys(a: _Side, b: _Side) -> Iterator[tuple[dict[str, str], int, tuple[int, int]]]:
+    """The keys of several rows: the cells and the number of the first row where it has more, and how many it has."""
+    rows_a, rows_b = (_grouped(side.rows, lambda row: row.key) for side in (a, b))
+    for key in rows_a.keys() | rows_b.keys():
+        count = len(rows_a.get(key, ())), len(rows_b.get(key, ()))
+        side, rows = (a, rows_a) if count[0] > count[1] else (b, rows_b)
+        if max(count) > 1:
+            yield _key_of(rows[key][0], a.compared, side.side), rows[key][0].number, count
 
 
 def _key_of(row: PlainRow, compared: Comparison, side: Side) -> dict[str, str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import pyarrow as pa
 from pyspark.sql import Window, functions as f, types as t
 
-from driftline.core import DiffMembers, StrPath
+from driftline.core import DiffMembers, StrPath, exact_loads
 from driftline.errors import OptionError, TableError
 from driftline.spark._frames.columns import (
     FrameColumn,
@@ -37,7 +37,7 @@ from driftline.spark._frames.columns import (
 from driftline.spark._runtime.pyspark_internals import with_row_numbers
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._tasks import arrow_function, prepare_worker
-from driftline.tables import TableOptions, check_options
+from driftline.tables import Profile, Stats, TableOptions, check_options, kernels
 from driftline.tables.kernels import READING_OPTIONS, CellRule, DiffRules, Sides, named_options, resolve_columns
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ class DataFrameDiff(DiffMembers):
 
     events: DataFrame
     stats: DataFrame
+    comparison: kernels.Comparison
     whole_rows: bool = True  # False where `changed_columns_only` took columns away
-    columns_differ: bool = False  # columns were added or removed: a difference even without a different row
+    repeats: DataFrame | None = None  # the rows of each key on both sides, where a key may have several
 
     def __iter__(self) -> Iterator[DataFrame]:
         """Unpack into events and stats, as in version 0.2."""
@@ -94,13 +95,24 @@ class DataFrameDiff(DiffMembers):
         return sum(self.counts.values()) - self.counts["unchanged"]
 
     def __bool__(self) -> bool:
-        return self.columns_differ or len(self) > 0
+        return self.comparison.differs or len(self) > 0  # columns may have come or gone without a different row
 
     @property
     def exit_code(self) -> int:
         """What `driftline diff` returns with the same options: 1 if a condition of `fail_if` is true, or without any if
         there are differences."""
         return int(bool(self._stats["exceeded"])) if "exceeded" in self.stats.columns else int(bool(self))
+
+    def profile(self) -> Profile:
+        """The kinds of change, as `driftline.diff(…).profile()` has them; all events pass the driver, one by one."""
+        found = Profile()
+        for (text,) in self._different.select(_as_json("*")).toLocalIterator():
+            found.add(exact_loads(text), typed=True)
+        repeats = () if self.repeats is None else self.repeats.where("rows_a > 1 OR rows_b > 1").toLocalIterator()
+        for row in repeats:
+            found.add_key(exact_loads(row["text"]), row["text"], (row["rows_a"], row["rows_b"]))
+        stats = Stats(changed=self.counts["changed"], unchanged=self.counts["unchanged"], profile=found)
+        return kernels.joined_profile((), self.comparison, stats) or found
 
     @property
     def _different(self) -> DataFrame:
@@ -112,8 +124,7 @@ class DataFrameDiff(DiffMembers):
 
     def to_dict(self) -> dict[str, Any]:
         """The events and the counts as data; values are written as Spark writes JSON."""
-        as_json = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
-        changes = [json.loads(text) for (text,) in self._different.select(as_json).collect()]
+        changes = [json.loads(text) for (text,) in self._different.select(_as_json("*")).collect()]
         return {"changes": changes, "stats": self._stats.asDict(recursive=True)}
 
     def to_polars(self) -> pl.DataFrame:
@@ -179,9 +190,9 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Di
         paired = pair_by_key(rows_a, rows_b, columns)
     typed = with_types(with_verdicts(paired, columns), columns)
     shown = _shown_columns(typed, columns)
-    return DataFrameDiff(
-        events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all), comparison.differs
-    )
+    repeats = None if options.duplicates == "error" else _rows_of_keys(rows_a, rows_b, columns)
+    frames, is_whole = (events_of(typed, columns, shown), stats_of(typed, columns)), len(shown) == len(columns.all)
+    return DataFrameDiff(*frames, comparison, is_whole, repeats)
 
 
 def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn, ...]:
@@ -210,8 +221,11 @@ def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFr
         ).alias("kind"),
     ).select("place", "a", "b", "kind.type", "kind.rows")
     surplus = kinds.where("rows > 0").select("*", f.expr("explode(sequence(1L, rows))").alias("nth"))
-    differ = columns.comparison.differs
-    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns), columns_differ=differ)
+    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns), columns.comparison)
+
+
+def _as_json(*names: str) -> Column:
+    return f.to_json(f.struct(*names), {"ignoreNullFields": "false"})
 
 
 def _counted(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
@@ -236,6 +250,12 @@ def _check_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> None:
             message = f"Missing key value in {side}: column {name} of {text}"
             raise TableError(message, code="missing_key_value", side=side)
         raise TableError(f"Duplicate key in {side}: {text} ({problem['rows']} rows)", code="duplicate_key", side=side)
+
+
+def _rows_of_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
+    keys = _key_cells(a, "A", columns).unionAll(_key_cells(b, "B", columns))
+    counts = [f.count(f.when(f.col("side") == side.upper(), 1)).alias(f"rows_{side}") for side in "ab"]
+    return keys.groupBy("place").agg(*counts, f.min("text").alias("text"))
 
 
 def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:

@@ -14,7 +14,7 @@ import polars as pl
 
 from driftline.tables import _profile
 from driftline.tables._columns import Comparison
-from driftline.tables._kernels.match import column_name
+from driftline.tables._kernels.match import RowHashes, column_name
 from driftline.tables._profile import ColumnProfile, Profile, RowRuns, Run, Span, Typed
 from driftline.tables._rule_columns import form_column, measures, tolerant_column
 from driftline.tables._rules import INSTANT, LOCAL, NUMBER, CellRule, Tolerance
@@ -99,6 +99,29 @@ def runs_of(kinds: Codes, names: Sequence[str], lines: pl.Series) -> RowRuns:
             found.count[name] = len(of_kind)
             found.longest[name] = run(int(of_kind[lengths[of_kind].argmax()]))
     found.first, found.last = run(0), run(len(starts) - 1)
+    return found
+
+
+def repeats_of(a: RowHashes, b: RowHashes) -> Profile:
+    """The duplicates of one bucket, without the cells of their keys."""
+    counted = [
+        pl.DataFrame({name: np.ascontiguousarray(hashes[name]) for name in ("key", "key_2", "place")})
+        .group_by("key", "key_2")
+        .agg(pl.len().cast(pl.Int64).alias("rows"), pl.col("place").min())
+        for hashes in (a, b)
+    ]
+    repeated = pl.concat([one.filter(pl.col("rows") > 1).select("key", "key_2") for one in counted]).unique()
+    sides = [one.join(repeated, ["key", "key_2"], "semi") for one in counted]
+    both = sides[0].join(sides[1], ["key", "key_2"], "full", suffix="_b")
+    both = both.with_columns(pl.col("rows", "rows_b").fill_null(0))
+    more = pl.max_horizontal("rows_b", 1) - pl.max_horizontal("rows", 1)
+    found = Profile()
+    for kind, at, surplus in zip(_profile.REPEATS, ("place_b", "place"), (more, -more), strict=True):
+        of_kind = both.with_columns(surplus.alias("more")).filter(pl.col("more") > 0)
+        most = of_kind.sort("more", at, descending=[True, False]).head(_profile.MOST_REPEATS)
+        for row in most.iter_rows(named=True):
+            found.add_key({}, row[at], (row["rows"], row["rows_b"]))
+        found.repeats[kind].keys, found.repeats[kind].rows = of_kind.height, int(of_kind["more"].sum())
     return found
 
 

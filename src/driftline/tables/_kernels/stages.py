@@ -18,14 +18,15 @@ import polars as pl
 import pyarrow as pa
 
 from driftline import sources
-from driftline.core import exact_loads
+from driftline.core import Json, exact_loads
 from driftline.sources import ParsedRange, RecordIndex, RowLengthError, Split, SplitSide, TypedRows, record_texts
 from driftline.tables import _columns
 from driftline.tables._columns import Column, Comparison, HashedText, Problem, Side, Sides
-from driftline.tables._events import Stats
+from driftline.tables._events import Stats, joined_profile
 from driftline.tables._kernels import match, output
 from driftline.tables._kernels.match import Duplicate, Matches, Numbers, RowHashes, Seeds, SelectedRows, Verdict
 from driftline.tables._kernels.output import ROW_NUMBER, Encoded, RowChunk, StoredChunk
+from driftline.tables._kernels.profiles import repeats_of
 from driftline.tables._options import TableOptions
 from driftline.tables._rule_columns import form_column, measure_count, tolerant_column
 
@@ -200,6 +201,13 @@ def _first_missing_key(
 def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: DiffPlan) -> Matches:
     """Match the hashes of one bucket; positional buckets are blocks of rows."""
     hashes_a, hashes_b = match.join_hashes(a, plan.row_hash_type), match.join_hashes(b, plan.row_hash_type)
+    found = _matches(hashes_a, hashes_b, plan)
+    if not plan.profile or plan.options.duplicates == "error":
+        return found
+    return replace(found, stats=replace(found.stats, profile=repeats_of(hashes_a, hashes_b)))
+
+
+def _matches(hashes_a: RowHashes, hashes_b: RowHashes, plan: DiffPlan) -> Matches:
     options = plan.options
     if options.ignore_row_order:
         return match.match_multisets(hashes_a, hashes_b)
@@ -326,14 +334,18 @@ class HashedSide:
         first = min((one for one in found if one is not None), key=lambda one: one.repeated, default=None)
         if first is None:
             return []
-        split = int(match.split_of(np.uint64(first.repeated)))
-        record = match.row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
-        row = self.layout.splits[split].pick(record).to_pylist()[0]
+        key = self.key_at(first.repeated, plan)
+        return [_columns.duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
+
+    def key_at(self, place: int, plan: DiffPlan) -> dict[str, Json]:
+        """The cells of the key of a row, read again from its split, by A's names."""
+        split = int(match.split_of(np.uint64(place)))
+        record = match.row_in_split(np.array([place], np.uint64)).astype(np.int64)
+        row = self.layout.splits[split].pick(record, self.known(split)).to_pylist()[0]
         cells = {name: exact_loads(cell) if self.layout.typed else cell for name, cell in row.items()}
         compared = plan.compared
         own = compared.names(compared.keys, self.side)
-        key = {column.a: cells[name] for column, name in zip(compared.keys, own, strict=True)}
-        return [_columns.duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
+        return {column.a: cells[name] for column, name in zip(compared.keys, own, strict=True)}
 
 
 def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[tuple[int, RowHashes]]:
@@ -383,5 +395,10 @@ def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozen
 
 
 def total_stats(parts: Iterable[Stats], plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
-    """The counts of all buckets and of the diff."""
-    return sum(parts, Stats.of_diff(plan.compared, plan.options, a.skipped, b.skipped))
+    """The counts of all buckets and of the diff, and the duplicates of all buckets with the cells of their keys."""
+    parts = list(parts)
+    total = sum(parts, Stats.of_diff(plan.compared, plan.options, a.skipped, b.skipped))
+    profile = joined_profile((part.profile for part in parts), plan.compared, total)
+    for side, repeats in zip((b, a), profile.repeats.values() if profile else (), strict=False):
+        repeats.most = [one._replace(cells=side.key_at(one.place, plan)) for one in repeats.most]
+    return replace(total, profile=profile)
