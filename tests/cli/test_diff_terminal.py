@@ -140,3 +140,11 @@ def test_a_summary_counts_what_the_events_hold(tmp_path: Path, capfd: pytest.Cap
     told = {name: int(count.replace(",", "")) for name, count in rows if name in ("always", "once", "some")}
     assert told == counts == {"always": 3000, "once": 1, "some": 2000}
     assert "0: '0' → '1'" in shown
+
+
+def test_a_difference_without_room_leaves_no_dots(tmp_path: Path) -> None:
+    rows = [("1", "a long text of the first version" * 2), ("2", "5")]
+    (tmp_path / "a.csv").write_text("id,v\n" + "".join(f"{key},{cell}\n" for key, cell in rows))
+    (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{key},{cell.upper()}1\n" for key, cell in rows))
+    _, screen = on_terminal(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id"], 60)
+    assert [line.split() for line in plain(screen) if line.startswith("~  2")] == [["~", "2", "v", "5", "51"]]

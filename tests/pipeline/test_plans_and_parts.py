@@ -25,7 +25,7 @@ def test_a_plan_says_what_would_run_and_why(tmp_path: Path) -> None:
     file = make_shop(tmp_path, rows=40)
     fresh = planned(file)
     assert {verdict for verdict, _ in fresh.values()} == {"run"}
-    assert fresh[f"orders/{DAYS[1]}/diff"] == ("run", "it has not been done")
+    assert fresh[f"orders/{DAYS[1]}/diff"] == ("run", "first run")
     run(file)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert set(planned(file).values()) == {("keep", "nothing changed")}

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import driftline as dl
 from support.compare_server import serving
 from support.console_folder import (
+    CUSTOMERS,
     PIPELINE,
     write_databases,
     write_events,
@@ -137,12 +139,38 @@ def test_the_diff_page_looks_right(page: Any, result: str) -> None:
     look_at(page, "diff", dark_colours=True)
 
 
+def test_a_narrow_screen_opens_on_the_columns_that_changed(page: Any, result: str, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.goto(result)
+    page.wait_for_url("**cols=changed**")
+    page.wait_for_function("document.querySelectorAll('.changes thead th').length === 4")
+    assert page.locator(".changes thead th").all_inner_texts()[2:] == ["plan", "balance"]
+    page.uncheck("input[name=cols]")  # what a person chooses stays
+    page.wait_for_selector(".changes th >> text=email")
+    with dl.diff(CUSTOMERS / "monday.csv", CUSTOMERS / "tuesday.csv", key="id") as found:
+        found.write(tmp_path / "report.html")
+    page.goto((tmp_path / "report.html").as_uri())
+    assert page.is_checked("#narrow")
+    assert page.locator(".changes thead th:visible").all_inner_texts()[2:] == ["plan", "balance"]
+    page.uncheck("#narrow")
+    assert page.is_visible(".changes th >> text=email")
+
+
+def test_only_files_that_may_have_rules_are_offered(page: Any, server: Server) -> None:
+    (server.folder / "package.json").write_text('{"name": "no rules in it"}')
+    (server.folder / "orders.yaml").write_text("type: object\nproperties: {}\n")
+    page.goto(f"{server.address}/payloads")
+    assert "package.json" not in page.locator("[data-fill=rules]").all_inner_texts()
+    page.click("[data-fill=rules][value='orders.yaml']")
+    assert page.input_value("textarea[name=rules]") == "orders.yaml"
+
+
 def test_from_pairs_to_an_accepted_rule(page: Any, server: Server) -> None:
     write_pairs(server.folder / "pairs.jsonl")
     (server.folder / "rules.yaml").write_text("# kept by people\ntype: object\nproperties:\n  id: {type: integer}\n")
     page.goto(f"{server.address}/payloads")
     page.fill("input[name=pairs]", "pairs.jsonl")
-    page.fill("textarea[name=rules]", "rules.yaml")
+    page.click("[data-fill=rules][value='rules.yaml']")
     page.click("button.primary")
     page.wait_for_url("**/payloads/batch**")
     assert page.locator(".kinds b").all_inner_texts() == ["0", "40", "1", "0"]
@@ -281,6 +309,7 @@ def test_a_review_of_code_keeps_its_place(page: Any, server: Server) -> None:
     make_repository(server.folder / "many", *versions)
     page.goto(f"{server.address}/code")
     page.select_option("select[name=repository]", "many")
+    page.wait_for_selector("#revisions option[value=v1]", state="attached")
     page.fill("input[name=before]", "v1")
     page.fill("input[name=after]", "v2")
     page.click("button.primary")

@@ -143,7 +143,8 @@ def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
     if not before or not after or difference_in_words(old, new):
         return _whole(before), _whole(after)
     if len(before) + len(after) > _LONGEST_ALIGNED:
-        return _marked_middle(before, after)
+        start, end = _common_ends(before, after)  # all is marked that is between
+        return _three_parts(before, start, end), _three_parts(after, start, end)
     left, right = _TOKENS.findall(before), _TOKENS.findall(after)
     if len(left) + len(right) > _MOST_TOKENS or (len(left) == 1 and len(right) == 1):
         left, right = _cut_at_ends(before, after)
@@ -227,12 +228,6 @@ def common_start(a: str, b: str) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _marked_middle(before: str, after: str) -> tuple[list[Part], list[Part]]:
-    """Both texts with all marked that is between their common start and their common end."""
-    start, end = _common_ends(before, after)
-    return _three_parts(before, start, end), _three_parts(after, start, end)
 
 
 def _three_parts(text: str, start: int, end: int) -> list[Part]:

@@ -21,14 +21,9 @@ if TYPE_CHECKING:
     from driftline.gateway import Gateway
 
 _METRICS_TYPE = "text/plain; version=0.0.4"
-_LINKS = {
-    "docs": "/docs",
-    "openapi": "/openapi.json",
-    "compare": "/v1/compare",
-    "health": "/health",
-    "ready": "/ready",
-    "metrics": "/metrics",
-}
+# The routes of every server, which are also offered under `/v1`, by the names of their handlers.
+_PATHS = {"index": "/", "docs": "/docs", "openapi": "/openapi.json"}
+_PATHS.update({name: f"/{name}" for name in ("health", "ready", "metrics")})
 _ALLOWED_HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"]
 _EXPOSED_HEADERS = ["Retry-After", "X-Request-Id"]  # what a browser's client needs beside the body
 
@@ -75,24 +70,17 @@ class Front:
     """The routes of every server, with a gateway or without: start, documents, health, metrics (gateway §2)."""
 
     def __init__(self, metrics: Metrics, gateway: Gateway | None) -> None:
-        self._metrics = metrics
+        self._counters = metrics
         self._gateway = gateway
 
     def routes(self) -> list[BaseRoute]:
-        """Every route; the server also offers them under `/v1`."""
-        handlers: dict[str, tuple[str, Callable[[Request], Any]]] = {
-            "/": ("index", self._index),
-            "/docs": ("docs", self._docs),
-            "/openapi.json": ("openapi", self._openapi),
-            "/health": ("health", self._health),
-            "/ready": ("ready", self._ready),
-            "/metrics": ("metrics", self._metrics_text),
-        }
-        return [Route(path, _named(name, handler), methods=["GET"]) for path, (name, handler) in handlers.items()]
+        handlers = {name: _named(name, getattr(self, f"_{name}")) for name in _PATHS}
+        return [Route(_PATHS[name], handler, methods=["GET"]) for name, handler in handlers.items()]
 
     async def _index(self, request: Request) -> Response:
         gateway = None if self._gateway is None else self._gateway.settings.gateway
-        links = _LINKS if gateway is None else {**_LINKS, "sync": f"/v1/sync/{gateway}"}
+        links = {**_PATHS, "compare": "/v1/compare", **({} if gateway is None else {"sync": f"/v1/sync/{gateway}"})}
+        del links["index"]
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(server_page(gateway))
         return JSONResponse({"service": "driftline", "version": __version__, "gateway": gateway, "links": links})
@@ -111,9 +99,9 @@ class Front:
             await self._gateway.check_ready()
         return JSONResponse({"status": "ready"})
 
-    async def _metrics_text(self, request: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         gauges = {} if self._gateway is None else await self._gateway.in_thread(self._gateway.gauges)
-        return Response(prometheus_text(self._metrics.totals(), gauges), media_type=_METRICS_TYPE)
+        return Response(prometheus_text(self._counters.totals(), gauges), media_type=_METRICS_TYPE)
 
     def _documents(self) -> list[dict[str, Any]]:
         if self._gateway is None:

@@ -158,16 +158,10 @@ def answer_pair(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
     return bytes(pair.id), report.to_json()
 
 
-def id_of(line: bytes) -> bytes:
-    """The id of a line that failed, as far as it can be read."""
-    return to_json_bytes(readable_members(line).get("id"))
-
-
 def _chosen(plans: dict[str, PayloadPlan], endpoint: str | None) -> PayloadPlan:
-    plan = plans.get(endpoint or "")
-    if plan is None:
+    if (endpoint or "") not in plans:
         raise PayloadError(f"no schema for the endpoint {endpoint!r}", details={"reason": "unknown endpoint"})
-    return plan
+    return plans[endpoint or ""]
 
 
 def _plan(schema: msgspec.Raw, config: dict[str, Any] | None, root: str | None, limits: CompareLimits) -> PayloadPlan:
@@ -293,7 +287,9 @@ class CompareService:
             identity, report = answer_pair(line, plan_of)
             return b'{"id":%b,"report":%b}\n' % (identity, report)
         except PayloadError as error:
-            identity = id_of(line) if line is not None else b"null"
+            identity = to_json_bytes(
+                None if line is None else readable_members(line).get("id")
+            )  # as far as it is there
             return b'{"id":%b,%b\n' % (identity, to_json_bytes(error_response(error))[1:])
 
 
@@ -384,16 +380,14 @@ def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 **operation,
                 "method": method,
                 "path": path,
-                "parameters": [_parameter(each) for each in operation.get("parameters", ())],
+                "parameters": [
+                    {"description": "", "required": False, "value": each.get("schema", {}).get("enum", [""])[0], **each}
+                    for each in operation.get("parameters", ())
+                ],
                 "type": kind,
                 "example": _example_text(content[kind]["schema"], document, kind) if kind else "",
                 "answers": [(status, answer["description"]) for status, answer in operation["responses"].items()],
             }
-
-
-def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
-    value = (parameter.get("schema", {}).get("enum") or [""])[0]
-    return {"description": "", "required": False, **parameter, "value": value}
 
 
 def _example_text(schema: dict[str, Any], document: dict[str, Any], kind: str) -> str:

@@ -339,7 +339,7 @@ class PipelineRun:
     ) -> str | None:
         """Why a stage has to run; None where what is there still holds."""
         if known is None:
-            return "it has not been done"
+            return "first run"
         if self.full_refresh and self.selection.takes(stage):
             return "everything is to be done again"
         if known.key != stage.key(basis):

@@ -222,7 +222,8 @@ def limit_events(lines: Iterable[bytes], limit: int) -> Iterator[bytes]:
         seen[kind] += 1
         if kind in _ALWAYS:
             truncated = any(count > limit for name, count in seen.items() if name not in _ALWAYS)
-            yield _marked(line) if kind == "stats" and truncated else line
+            mark = b',"truncated":true}\n' if kind == "stats" and truncated else None
+            yield line if mark is None else line.rstrip().removesuffix(b"}") + mark
         elif seen[kind] <= limit:
             yield line
 
@@ -267,10 +268,6 @@ class FirstEvents:
 def kind_of(line: bytes) -> str:
     """The type of an event, which is always its first member."""
     return line.split(b'"', 4)[3].decode()
-
-
-def _marked(line: bytes) -> bytes:
-    return line.rstrip().removesuffix(b"}") + b',"truncated":true}\n'
 
 
 class Title(NamedTuple):

@@ -30,11 +30,6 @@ class _Page(Seen):
     profile: Event = field(default_factory=dict)
 
     @property
-    def total(self) -> int:
-        """How many rows were added, removed or changed."""
-        return sum(count for _, _, count in self.kinds)
-
-    @property
     def kinds(self) -> list[tuple[str, str, int]]:
         """Each kind of change with its sign and its count."""
         return [(kind, sign, self.stats[f"rows_{kind}"]) for kind, sign in _SIGNS.items()]
@@ -83,10 +78,8 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
 
     `changes` says how often each column changed; without it the events are counted.
     """
-    chosen: dict[str, Any] = {"requested": settings.get("columns"), "judged": settings.get("judged")}
-    page = _Page(
-        FIRST["html"], heading=settings.get("heading", Title()), profile=settings.get("profile") or {}, **chosen
-    )
+    about: dict[str, Any] = {"heading": settings.get("heading", Title()), "profile": settings.get("profile") or {}}
+    page = _Page(FIRST["html"], requested=settings.get("columns"), judged=settings.get("judged"), **about)
     page.read(lines, settings.get("changes"))
     shown = page.columns
     same = {name for name in shown if not page.changes[name]}

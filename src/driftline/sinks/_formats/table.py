@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -49,9 +49,10 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
+def write(lines: Iterable[bytes], out: object, *, first: int = 0, **settings: object) -> None:
+    """Write the events; `first` is the number of the first one."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd", compression_level=1) as writer:
-        for table in _tables(lines, 0):
+        for table in _tables(lines, first):
             writer.write_table(table)
 
 
@@ -77,15 +78,8 @@ def write_table(
 
 def _write_part(target: core.Location, number: int, lines: core.LineRange, first: int) -> core.Part:
     sink = pa.BufferOutputStream()
-    write_from(lines, first, sink)
+    write(lines.lines(), sink, first=first)
     return core.write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
-
-
-def write_from(lines: core.LineRange, first: int, sink: object) -> None:
-    """Write the events of a range of lines; `first` is the number of the first one."""
-    with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
-        for table in _tables(lines.lines(), first):
-            writer.write_table(table)
 
 
 def _tables(lines: Iterable[bytes], first: int) -> Iterator[pa.Table]:

@@ -149,10 +149,11 @@ def _cells(seen: Seen, width: int) -> Table | None:
     names = [*key, "column", "before", "after", ""]
     table = _plain_table(*names, whole=len(key))
     natural = [max(len(_short(name)), *(row[at].cell_len for row in rows)) for at, name in enumerate(names)]
-    for column, fitted in zip(table.columns[1:], _fitted(natural, len(key), width), strict=True):
+    widths = _fitted(natural, len(key), width)
+    for column, fitted in zip(table.columns[1:], widths, strict=True):
         column.width = column.max_width = fitted
     for row in rows:
-        table.add_row(Text("~", "yellow"), *row)
+        table.add_row(Text("~", "yellow"), *(row if widths[-1] else row[:-1]))  # a column without room shows "…"
     return table
 
 
@@ -257,17 +258,14 @@ def _plain_table(*names: str, whole: int = 0, longest: int = _LONGEST_CELL) -> T
 
 def _place(event: Event, key: Sequence[str]) -> list[Text]:
     if "key" in event:
-        return [_key_cell(event["key"].get(name)) for name in key]
+        cells = (event["key"].get(name) for name in key)  # keys are never cut
+        return [_cell(cell) if missing_word(cell) is not None else Text(_plain(cell_text(cell))) for cell in cells]
     return [Text(str(event.get("row_index", "")))] if key else []
 
 
 def _cell(value: object, style: str = "") -> Text:
     word = missing_word(value)
     return Text(word, f"italic {style}".strip()) if word is not None else Text(_short(cell_text(value)), style)
-
-
-def _key_cell(value: object) -> Text:
-    return _cell(value) if missing_word(value) is not None else Text(_plain(cell_text(value)))
 
 
 def _short(text: str) -> str:
@@ -303,8 +301,8 @@ def write_summary(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> Non
     console.print(counts)
     if seen.changes:
         console.print(_columns_with_examples(seen, profile.get("columns", {})))
-        for words in [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]:
-            console.print(Text(words))
+    for words in [*profile.get("blocks", ()), *(rule["sentence"] for rule in profile.get("suggestions", ()))]:
+        console.print(Text(words))
     if seen.stats.get("truncated"):
         console.print("Examples cover the listed changes only: the list was limited.")
     text.flush()

@@ -26,8 +26,8 @@ function show() {
   const shown = document.getElementById("shown");
   const total = Number(shown.dataset.total || rows.length);
   const text = number => number.toLocaleString("en");
-  shown.textContent = rows.length < total
-    ? `${text(found.length)} of ${text(total)} (${text(rows.length)} listed)` : `${text(found.length)} of ${text(total)} listed`;
+  shown.textContent = found.length < rows.length && rows.length < total
+    ? `${text(found.length)} of the ${text(rows.length)} listed, ${text(total)} in all` : `${text(found.length)} of ${text(total)} listed`;
   document.getElementById("page").textContent = `page ${state.page + 1} of ${pages}`;
   document.getElementById("back").disabled = state.page === 0;
   document.getElementById("on").disabled = state.page === pages - 1;
@@ -86,8 +86,12 @@ addEventListener("click", event => {
   else if (button.id === "on") { state.page += 1; show(); }
 });
 search.addEventListener("input", remember);
-document.getElementById("narrow")?.addEventListener("change", event => {
-  document.querySelector(".changes").classList.toggle("narrow", event.target.checked);
-});
+const narrow = document.getElementById("narrow");
+const showColumns = () => document.querySelector(".changes").classList.toggle("narrow", narrow.checked);
+narrow?.addEventListener("change", showColumns);
+if (narrow && matchMedia("(max-width: 760px)").matches && body.querySelector("del")) {
+  narrow.checked = true; // a narrow screen has no room for what did not change
+  showColumns();
+}
 addEventListener("hashchange", readAddress);
 readAddress();

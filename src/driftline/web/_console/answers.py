@@ -108,7 +108,8 @@ class View(SimpleNamespace):
 
     @property
     def pages(self) -> int:
-        return page_count(self.total)
+        """How many pages the rows fill, at least one."""
+        return max(1, -(-int(self.total) // PAGE_ROWS))
 
     @property
     def first(self) -> int:
@@ -126,11 +127,6 @@ class View(SimpleNamespace):
 def number(text: str) -> int | None:
     """A small number of an address, or None."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
-
-
-def page_count(rows: int) -> int:
-    """How many pages some rows fill, at least one."""
-    return max(1, -(-rows // PAGE_ROWS))
 
 
 def status_of(error: DriftlineError) -> int:

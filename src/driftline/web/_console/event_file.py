@@ -65,7 +65,7 @@ class EventFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.identity = _identity(os.fstat(self._file))
+        self.identity = identity(os.fstat(self._file))
         self.size = self.identity[0]
         self.schema = self._schema()
         self.stats = self._stats()
@@ -83,18 +83,14 @@ class EventFile:
     def is_current(self) -> bool:
         """Whether the path still shows the file that was opened."""
         try:
-            return _identity(os.stat(self.path)) == self.identity
+            return identity(os.stat(self.path)) == self.identity
         except OSError:
             return False
 
     @property
-    def is_indexed(self) -> bool:
-        return self._indexed.is_set()
-
-    @property
     def failure(self) -> str:
         """Why there are no filters; empty where there are, or where that is not known yet."""
-        return (self._failure or "") if self.is_indexed else ""
+        return (self._failure or "") if self._indexed.is_set() else ""
 
     @property
     def total(self) -> int:
@@ -103,7 +99,7 @@ class EventFile:
 
     def column_counts(self) -> dict[str, int] | None:
         """How many rows changed in each column; None while that is still being counted."""
-        if not self.is_indexed:
+        if not self._indexed.is_set():
             return None
         counts = Counter(dict.fromkeys(self.columns, 0))
         for names, rows in zip(self._index.sets, self._index.per_set, strict=True) if self._index else ():
@@ -190,23 +186,19 @@ class EventFile:
         return index
 
     def _scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Where events begin and end, and of which kind they are."""
-        found = []
-        for position, data in self._chunks():
-            found.append(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + position)
-        ends = np.concatenate(found) if found else np.zeros(0, np.int64)
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1]) if len(ends) else ends
-        kinds = np.zeros(len(ends), np.uint8)
-        for position, data in self._chunks():
-            at = starts + _KIND_AT - position
-            inside = (at >= 0) & (at < len(data))
-            kinds[inside] = np.frombuffer(data, np.uint8)[at[inside]]
+        """Where events begin and end, and of which kind they are; the first line is none."""
+        found, marks = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+        for position in range(0, self.size, _CHUNK):
+            # The kind of a line that begins at the end of a chunk is behind it.
+            data = np.frombuffer(os.pread(self._file, _CHUNK + _KIND_AT + 1, position), np.uint8)
+            ends = np.flatnonzero(data[:_CHUNK] == ord("\n"))
+            at = ends + 1 + _KIND_AT
+            found.append(ends + position)
+            marks.append(np.where(at < len(data), data[np.minimum(at, len(data) - 1)], np.uint8(0)))
+        ends, kinds = np.concatenate(found), np.concatenate(marks)[:-1]
+        starts, ends = ends[:-1] + 1, ends[1:]
         chosen = np.isin(kinds, list(_KIND_BYTE.values())) & (ends - starts > _KIND_AT)
         return starts[chosen], ends[chosen], kinds[chosen]
-
-    def _chunks(self) -> Iterator[tuple[int, bytes]]:
-        for position in range(0, self.size, _CHUNK):
-            yield position, os.pread(self._file, _CHUNK, position)
 
     def _column_sets(
         self, starts: NDArray[np.int64], ends: NDArray[np.int64], kinds: NDArray[np.uint8]
@@ -321,7 +313,8 @@ def _batches(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> Iterator[NDA
         yield from np.split(rows, np.flatnonzero(np.diff(starts[rows] // _CHUNK)) + 1)
 
 
-def _identity(stat: os.stat_result) -> tuple[int, int, int]:
+def identity(stat: os.stat_result) -> tuple[int, int, int]:
+    """What changes where a file is replaced or written to."""
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 

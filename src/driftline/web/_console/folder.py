@@ -133,20 +133,23 @@ class Folder:
 
     def begins_as_events(self, name: str) -> bool:
         """Whether a file looks like the events of a table diff."""
+        return self.head(name, len(_EVENTS_START)) == _EVENTS_START
+
+    def head(self, name: str, size: int = 1 << 16) -> bytes:
+        """The first bytes of a file; none of one that cannot be read."""
         try:
             with (self.root / name).open("rb") as file:
-                return file.read(len(_EVENTS_START)) == _EVENTS_START
+                return file.read(size)
         except OSError:
-            return False
+            return b""
 
     def names(self, endings: tuple[str, ...], most: int = 500) -> list[str]:
         """Files with one of the endings, by name."""
         return sorted(self.relative(path) for path, _ in self._files(endings) if path.name.endswith(endings))[:most]
 
     def find(self, file_name: str) -> list[Path]:
-        """All files of that very name, newest first."""
-        found = [(known.st_mtime, path) for path, known in self._files((file_name,)) if path.name == file_name]
-        return [path for _, path in sorted(found, reverse=True)]
+        """All files of that very name, in order."""
+        return sorted(path for path, _ in self._files((file_name,)) if path.name == file_name)
 
     def folders(self, is_selected: Callable[[Path], bool], deepest: int) -> list[str]:
         """Folders that are selected, but none inside of such a one, and none that is hidden or behind a link."""

@@ -6,8 +6,8 @@ and so has suggestions.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from driftline.core import write_atomically
+from driftline.core import sha256_hex, write_atomically
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.answers import PAGE_ROWS, Form, Pages, View, page, to_job, view_page
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder
@@ -33,6 +33,7 @@ _MOST_FAILURES = 1000
 _FAILED = b'"success":false'
 _RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 _RULE_ENDINGS = (".yaml", ".yml", ".json")
+_SCHEMA_WORDS = re.compile(rb"\b(?:properties|openapi|x-migration-[a-z-]+)\b")  # most other JSON and YAML lacks them
 _PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
 _VIEWS = {"places": "Places", "failed": "Failed pairs", "rules": "Suggested rules", "unused": "Rules never used"}
 Endpoint = str | None
@@ -166,7 +167,7 @@ class Studies:
         """Batches in the folder with their counts: those of the console newest first, then others by name."""
         own = self.folder.hidden / "payloads"
         folders = sorted(own.iterdir(), reverse=True) if own.is_dir() else []
-        folders += [path.parent for path in sorted(self.folder.find("aggregate.json"))]
+        folders += [path.parent for path in self.folder.find("aggregate.json")]
         found = []
         for folder in folders[:200]:
             summary = _json(folder / "summary.json")
@@ -197,8 +198,9 @@ class Studies:
         changes = []
         for file, found in by_file.items():
             text = self._text(file)
+            data = text.encode("utf-8", "surrogatepass")
             rules = [Remedy(tuple(one["place"]), one["plain_rule"]) for one in found]
-            changes.append(Change(file, apply_rules(text, rules, root if text else None), _digest(text), found))
+            changes.append(Change(file, apply_rules(text, rules, root if text else None), sha256_hex(data), found))
         return changes
 
     def accept(self, batch: Batch, changes: Sequence[Change], shown: Sequence[str]) -> Job:
@@ -231,10 +233,6 @@ def _ticking(pairs: Iterable[Any], job: Job) -> Iterator[Any]:
         yield pair
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
@@ -262,7 +260,7 @@ def _batches(console: Console, request: Request) -> Response:
     folder = console.folder
     offered: dict[str, Any] = {
         "pairs": folder.names(_PAIR_ENDINGS),
-        "rules": folder.names(_RULE_ENDINGS),
+        "rules": [name for name in folder.names(_RULE_ENDINGS) if _SCHEMA_WORDS.search(folder.head(name))],
         "root": folder.root.name,
     }
     return page(request, "payloads.html", batches=console.studies.batches(), **offered)

@@ -22,8 +22,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from driftline.core import Progress, Tracker, WorkerContext, missing_extra, write_atomically
+from driftline.core import Progress, Tracker, WorkerContext, atomic_write, missing_extra, write_atomically
 from driftline.errors import DriftlineError, InputError
+from driftline.tables import Stats, TableDiffJob, Write, check_options, find_engine
 from driftline.web._console.event_file import EventFile, Selection
 from driftline.web._console.folder import Folder
 
@@ -32,6 +33,7 @@ _MOST_RUNNING = 2
 _MOST_KEPT = 200
 _MOST_OPEN = 8  # event files whose index is kept in memory
 LARGE_BYTES = 16 << 20  # of both sides
+_MEMORY = 256 << 20  # of a comparison
 _ID = re.compile(r"[0-9a-z]{8,40}")
 _RECORD = "meta.json"
 Record = TypeVar("Record")
@@ -226,12 +228,16 @@ class Results:
 
 def _write_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], events: Path) -> tuple[Any, Any]:
     """Write the events of a diff with their index; the counts, and the kinds of change."""
-    from driftline.tables import diff
-
-    with diff(sides[0], sides[1], engine="local", tracker=tracker, **options) as result:
-        result.write(events)
+    with atomic_write(events) as out:
+        stats = run_diff(tracker, sides, options, out.write, profile=True)
     EventFile(events).select(Selection())
-    return dict(result.stats), result.profile().to_dict()
+    assert stats.profile is not None, "it is asked for"
+    return stats.to_event(), stats.profile.to_dict()
+
+
+def run_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], write: Write, *, profile: bool) -> Stats:
+    job = TableDiffJob(sides[0], sides[1], check_options(**options), memory=_MEMORY, tracker=tracker, profile=profile)
+    return find_engine("local")(job, write)
 
 
 def run_apart(size: int, job: Job, work: Callable[..., Outcome], *given: Any) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 from collections import OrderedDict
@@ -19,8 +18,9 @@ from driftline.core import Tracker, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.tables import OPTION_GROUPS, OPTIONS, Option, check_options, first_rows, reading_of, remedies
 from driftline.web._console.answers import Form, Pages, page, status_of, to_job
+from driftline.web._console.event_file import identity
 from driftline.web._console.folder import HIDDEN_FOLDER, Folder, newest_pairs
-from driftline.web._console.results import Comparison, Job, Result, newest, run_apart
+from driftline.web._console.results import Comparison, Job, Result, newest, run_apart, run_diff
 
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
@@ -89,19 +89,8 @@ def _compare(console: Console, request: Request, form: Form) -> Response:
 
 
 def _comparison(form: Form) -> Comparison:
-    a, b = _pair(form["pair"]) if "pair" in form else (form.get("a", ""), form.get("b", ""))
+    a, b = form["pair"].partition("\t")[::2] if "pair" in form else (form.get("a", ""), form.get("b", ""))
     return Comparison(a, b, options_of({name: form.getlist(name) for name in form}))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """The two names of a proposed pair."""
-    try:
-        a, b = json.loads(text)
-    except (ValueError, TypeError):
-        a, b = None, None
-    if not isinstance(a, str) or not isinstance(b, str):
-        raise InputError("a pair is two names, as the start page proposes them", code="bad_name")
-    return a, b
 
 
 def _read(requested: Comparison, folder: Folder, *, keyless: bool) -> Comparison:
@@ -195,7 +184,7 @@ def _judge(name: str, sides: list[list[str]]) -> KeyColumn:
     present = [[cell for cell in side if cell not in ("", "null", '""')] for side in sides]
     repeated = sum(len(values) - len(set(values)) for values in present)
     missing = sum(map(len, sides)) - sum(map(len, present))
-    words = [f"{count} {what}" for count, what in ((repeated, "repeats"), (missing, "empty")) if count]
+    words = [f"{count:,} {what}" for count, what in ((repeated, "repeats"), (missing, "empty")) if count]
     return KeyColumn(name, not words, ", ".join(words) or "unique")
 
 
@@ -310,7 +299,7 @@ class Previews:
 
     def _counts(self, comparison: Comparison, job: Job) -> Counts:
         sides = [self.folder.table_address(name) for name in (comparison.a, comparison.b)]
-        states = [_state(side) for side in sides]
+        states = [identity(os.stat(side)) if os.path.isfile(side) else None for side in sides]
         name = repr((sides, states, sorted(comparison.options.items())))
         if name not in self._known:
             size = sum(map(self.folder.table_size, (comparison.a, comparison.b)))
@@ -324,26 +313,13 @@ class Previews:
 
 
 def _count(tracker: Tracker, sides: list[str], options: dict[str, Any]) -> Counts:
-    from driftline.tables import diff
-
     try:
-        with diff(sides[0], sides[1], engine="local", tracker=tracker, column_stats=True, **options) as result:
-            changed = {}
-            for line in result.lines():
-                if line.startswith(b'{"type":"column_stats"'):
-                    changed = {each["name"]: int(each["changed"]) for each in json.loads(line)["columns"]}
-            return Counts(result.stats, changed)
+        stats = run_diff(tracker, sides, options, lambda data: None, profile=False)
+        return Counts(stats.to_event(), dict(stats.columns))
     except Cancelled:
         raise
     except DriftlineError as error:
         return Counts(None, {}, error)
-
-
-def _state(address: str) -> tuple[int, int, int] | None:
-    if not os.path.isfile(address):
-        return None
-    stat = os.stat(address)
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 @pages("/uploads/{name}", "PUT")

@@ -88,6 +88,7 @@ addEventListener("click", event => {
   else if (event.target.closest("[data-keys]")) document.getElementById("keys").showModal();
   else if (event.target.closest("#copy")) copyLink(event.target.closest("#copy"));
   else if (event.target.closest("#swap")) swapSides();
+  else if (event.target.dataset?.fill) event.target.form.elements[event.target.dataset.fill].value = event.target.value;
   else if (event.target.closest("#count-now")) preview({ now: "1" });
 });
 
@@ -219,6 +220,13 @@ async function takeDrop(event) {
   if (document.getElementById("compare")) offerKeys();
 }
 
+// The revisions that are offered are those of the chosen repository.
+document.querySelector("select[name=repository]")?.addEventListener("change", async event => {
+  const answer = await fetch(`/code/revisions?${new URLSearchParams({ repository: event.target.value })}`);
+  const names = answer.ok ? await answer.json() : [];
+  document.getElementById("revisions").replaceChildren(...names.map(name => new Option(name, name)));
+});
+
 const job = document.getElementById("job");
 if (job && document.getElementById("bar")) follow(job);
 if (document.querySelector("[data-drop]")) {
@@ -230,6 +238,12 @@ if (document.getElementById("compare")) {
   document.getElementById("compare").addEventListener("input", event => event.target.dataset.drop ?? previewSoon());
   offerKeys();
 }
-waitForCounts();
+// A narrow screen has no room for what did not change: a diff opens on the columns that changed.
+const columnsChosen = document.querySelector("form.tools input[name=cols]");
+if (columnsChosen && !columnsChosen.checked && matchMedia("(max-width: 760px)").matches && document.querySelector(".changes del")) {
+  columnsChosen.checked = true;
+  history.replaceState(null, "", addressOf(columnsChosen.form));
+  show(location.href, false);
+} else waitForCounts();
 // On a narrow screen the list of sections is longer than the screen.
 document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
