@@ -1,4 +1,4 @@
-"""The API as others judge it: the vectors by small tools, real releases by griffe, apidiff and japicmp."""
+"""The API as others judge it: the vectors by small tools, real releases by griffe, apidiff, japicmp and a compiler."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from driftline.codeindex._api import FileFacts, SourceFile
 from driftline.codeindex._api.compare import Difference, compare
 from driftline.codeindex._api.readers import FAMILIES
+from driftline.codeindex._api.report import compare_files
 from driftline.codeindex._build.extract import extract
 from driftline.codeindex._build.languages import language_of
 from support.api_judges import (
@@ -22,9 +23,11 @@ from support.api_judges import (
     griffe_breaks,
     japicmp_breaks,
     java_release,
+    npm_release,
     put,
     python_release,
     tool,
+    typescript_breaks,
 )
 
 pytest.importorskip("tree_sitter")
@@ -198,3 +201,106 @@ def read_exports(sources: Path) -> list[str]:
 
 def is_exported(name: str, packages: list[str]) -> bool:
     return not packages or re.match(r"(?:[a-z_]\w*\.)*", name)[0].rstrip(".") in packages
+
+
+MODULES = {
+    "before": """
+export function fewer(a: number, b?: string): string { return ""; }
+export function required(a: number): string { return ""; }
+export function same(a: C<string>): void {}
+export interface I { a: string; m(x: string | number): void }
+export class C<T> {
+  private z = 1; v!: T; w = 1; static s: number = 1;
+  constructor(a: string) {}
+  m(x: T): T { return x; }
+}
+export type U = "a" | "b";
+export type Whole = { a: string; b: number };
+export enum E { A, B }
+export namespace N { export function q(a: string): void {} }
+export default class D { p: string = ""; }
+""",
+    "after": """
+export function fewer(a: number): string { return ""; }
+export function required(a: number, b: string): string { return ""; }
+export function same(a: C<string>): void {}
+export interface I { a: string; m(x: string): void; n: number; o?: string }
+export class C<T> {
+  private y = 1; v!: T; static s: string = "";
+  constructor(a: string, b: number) {}
+  m(x: T): T { return x; }
+}
+export type U = "a" | "b" | "c";
+export type Whole = { a: string } & { b: number };
+export enum E { A }
+export namespace N { export function q(a: number): void {} }
+export default class D { readonly p: string = ""; }
+""",
+}
+
+
+def told_names(before: Path, after: Path) -> tuple[list[set[str]], set[str]]:
+    """The names of each break, and those of which it is not known; of the package's own entry alone."""
+    declared = [any(folder.rglob("*.d.ts")) for folder in (before, after)]
+    sides = [
+        {path: file for path, file in side(folder).items() if not (typed and file.language == "javascript")}
+        for folder, typed in zip((before, after), declared, strict=True)
+    ]
+    changes = compare_files(sides[0], sides[1], ("before", "after")).changes
+    told = [{item.name, *item.also} for item in changes if item.level == "major" and "/" not in item.name]
+    unknown = {name for item in changes if item.level == "unknown" for name in (item.name, *item.also)}
+    return [names for names in told if not any(name.startswith("_") for name in names)], unknown
+
+
+@pytest.mark.judges
+def test_modules_as_the_typescript_compiler_judges_them(tmp_path: Path) -> None:
+    folders = [put(tmp_path / name, {"index.ts": source}) for name, source in MODULES.items()]
+    told, unknown = told_names(*folders)
+    judged = typescript_breaks(*(folder / "index.ts" for folder in folders))["breaks"]
+    assert not unknown
+    assert {name for names in told for name in names} == set(judged)
+
+
+# Rules were mended on all of these. Left out: immer, redux and reselect, whose entries the grammar cannot parse.
+NPM_PAIRS = [
+    ("axios", "0.27.2", "1.0.0", "index.d.ts", "index.d.ts"),
+    ("commander", "11.1.0", "12.1.0", "typings/index.d.ts", "typings/index.d.ts"),
+    ("ky", "0.33.3", "1.0.0", "distribution/index.d.ts", "distribution/index.d.ts"),
+    ("lru-cache", "8.0.5", "10.4.3", "dist/mjs/index.d.ts", "dist/esm/index.d.ts"),
+    ("p-queue", "7.4.1", "8.0.1", "dist/index.d.ts", "dist/index.d.ts"),
+    ("minimatch", "6.2.0", "9.0.5", "dist/mjs/index.d.ts", "dist/esm/index.d.ts"),
+    ("ajv", "7.2.4", "8.17.1", "dist/ajv.d.ts", "dist/ajv.d.ts"),
+    ("execa", "5.1.1", "6.1.0", "index.d.ts", "index.d.ts"),
+    ("ora", "5.4.1", "6.3.1", "index.d.ts", "index.d.ts"),
+    ("eventemitter3", "4.0.7", "5.0.1", "index.d.ts", "index.d.ts"),
+    ("nanoid", "4.0.2", "5.0.9", "index.d.ts", "index.d.ts"),
+    ("zustand", "4.5.7", "5.0.0", "index.d.ts", "index.d.ts"),
+    ("graphql", "15.9.0", "16.9.0", "index.d.ts", "index.d.ts"),
+    ("yaml", "1.10.2", "2.6.1", "index.d.ts", "dist/index.d.ts"),
+]
+
+
+@pytest.mark.faults
+@pytest.mark.xfail(strict=True, reason="types that differ in text and not for the compiler are told as breaks")
+def test_releases_as_the_typescript_compiler_judges_them(tmp_path: Path) -> None:
+    sums = [0, 0, 0, 0]
+    for project, first, second, *entries in NPM_PAIRS:
+        folders = [npm_release(project, version, tmp_path) for version in (first, second)]
+        told, unknown = told_names(*folders)
+        found = typescript_breaks(*(folder / entry for folder, entry in zip(folders, entries, strict=True)))
+        judged = {
+            name for name in found["breaks"]
+            if not any(f"{name}.".startswith(f"{open_}.") for open_ in unknown)
+        }  # fmt: skip
+        # What `export =` gives as default is no export for the compiler.
+        told = [names for names in told if found["hasDefault"] or "default" not in names]
+        right, heard = [names for names in told if names & judged], judged & set().union(*told)
+        counts = [len(told), len(right), len(judged), len(heard)]
+        left_out = len(found["breaks"]) - len(judged)
+        print(project, first, second, "told {}, right {}; compiler {}, heard {}".format(*counts))
+        print(f"  unknown here and left out {left_out}, told at another type {found['through']}")
+        print("  only here:", sorted(min(names) for names in told if not names & judged), "only there:", judged - heard)
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    print(f"precision {sums[1] / sums[0]:.2f}, recall {sums[3] / sums[2]:.2f}")
+    assert sums[1] / sums[0] >= 0.9
+    assert sums[3] / sums[2] >= 0.9

@@ -1,11 +1,13 @@
-"""Outside judges of API verdicts: griffe, apidiff, japicmp, and callers that a compiler accepts or refuses."""
+"""Outside judges of API verdicts: griffe, apidiff, japicmp, the TypeScript compiler, and callers that are run."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -105,9 +107,6 @@ def caller_works(language: str, source: Path, witness: str, scratch: Path) -> bo
         (scratch / "w.rs").write_text(witness)
         words = ["-o", str(scratch / "w.rmeta"), "--extern", f"krate={library}", str(scratch / "w.rs")]
         return run_process([*edition, *words], cwd=scratch, capture_output=True).returncode == 0
-    compiler = ROOT / "node_modules/typescript/bin/tsc"
-    if not compiler.exists():
-        pytest.skip("TypeScript is not installed (.ci/run installs it)")
     (source / "w.ts").write_text(witness)
     words = [
         "--noEmit",
@@ -121,7 +120,37 @@ def caller_works(language: str, source: Path, witness: str, scratch: Path) -> bo
         "es2022",
         "w.ts",
     ]
-    return run_process([tool("node"), str(compiler), *words], cwd=source, capture_output=True).returncode == 0
+    return (
+        run_process([tool("node"), str(compiler() / "bin/tsc"), *words], cwd=source, capture_output=True).returncode
+        == 0
+    )
+
+
+def compiler() -> Path:
+    """The TypeScript compiler."""
+    found = ROOT / "node_modules/typescript"
+    if not found.exists():
+        pytest.skip("TypeScript is not installed (.ci/run installs it)")
+    return found
+
+
+def typescript_breaks(before: Path, after: Path) -> dict[str, Any]:
+    """What the TypeScript compiler refuses to callers of a module when they get another one."""
+    script = Path(__file__).with_name("typescript_judge.js")
+    words = [tool("node"), str(script), str(compiler()), str(before), str(after)]
+    found: dict[str, Any] = json.loads(answer(words, before.parent))
+    assert found["compared"], f"the judge found no exports in {before}"
+    return found
+
+
+def npm_release(project: str, version: str, folder: Path) -> Path:
+    """The files of a release of a JavaScript package."""
+    target = folder / f"{project.replace('/', '-')}-{version}"
+    target.mkdir()
+    told = json.loads(answer([tool("npm"), "pack", "--json", f"{project}@{version}"], target))
+    with tarfile.open(target / told[0]["filename"]) as archive:
+        archive.extractall(target, filter="data")
+    return next(path for path in target.iterdir() if path.is_dir())
 
 
 def python_release(project: str, version: str, folder: Path, platform: str | None = None) -> Path:

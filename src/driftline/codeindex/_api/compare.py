@@ -44,6 +44,7 @@ _INTERFACES = ("interface", "trait", "annotation")
 _UNSEEN = ("external", "unresolved")
 _PLACED = ("both", "positional")
 _ARGUMENTS = re.compile(r"[<\[(].*", re.DOTALL)
+_COMPUTED = re.compile(r" extends |\binfer |\bkeyof\b|\btypeof\b|\bimport\(|\[\w+ in ")
 _DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
 
 
@@ -74,7 +75,7 @@ class Reading:
     def gone(self, old: Surface, new: Surface, name: str, thing: Thing) -> Told | None:
         above, _, leaf = name.rpartition(".")
         owner = new.names.get(above)
-        if owner is not None and owner.kind in (*_UNSEEN, "value"):
+        if owner is not None and owner.kind in (*_UNSEEN, "value", "type"):
             return None  # reported at the owner
         if owner is not None and owner.kind in ("class", "interface", "enum", "record") and thing.kind != "module":
             if self.language == "python" and leaf in _OBJECT and leaf != "__init__":
@@ -222,8 +223,8 @@ class Reading:
         if self.language == "python":
             return [("annotation-changed", words)] if old else []
         if self.language == "script":
-            if inferred and not (old and new):
-                return [("unresolved", "the type is inferred")]
+            if (inferred and not (old and new)) or _COMPUTED.search(old + new):
+                return [("unresolved", "the type is inferred or computed")]
             if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
                 return [("annotation-changed", words)]
         if self.language == "go":
@@ -292,7 +293,7 @@ def _types(params: Iterable[Param]) -> list[str]:
 
 def _is_wider(narrow: str, wide: str) -> bool:
     """Whether a type is a union of plain names that takes in another."""
-    if wide in ("any", "unknown"):
+    if wide in ("any", "unknown") or narrow == "this":
         return True
     return bool(narrow) and set(narrow.split("|")) < set(wide.split("|")) and not re.search(r"[<({]", narrow + wide)
 

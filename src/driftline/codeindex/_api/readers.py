@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,11 @@ def exported_names(language: str, facts: FileFacts) -> set[str]:
         elif fact.kind == "method":
             found |= {f"{fact.value}.{fact.name}"} if _is_upper(fact.value, fact.name) else set()
         elif declared is None and fact.name in listed:
-            found |= {fact.name, *(name for member in fact.members for name in _visible(language, member, fact.name))}
+            found.add(fact.name)
+            for member in fact.members:
+                _add_visible(found, language, member, fact.name)
         elif declared is None or fact.name in declared:
-            found |= set(_visible(language, fact, ""))
+            _add_visible(found, language, fact, "")
     return {f"{around}.{name}" for name in found} if around else found
 
 
@@ -138,11 +140,12 @@ def _is_hidden(language: str, fact: Fact, above: str) -> bool:
     return not above and _SHOWING_WORDS.isdisjoint(fact.flags)
 
 
-def _visible(language: str, fact: Fact, above: str) -> Iterator[str]:
-    name = fact.name
-    if fact.kind in ("import", "export", "use") or (fact.kind != "mod" and _is_hidden(language, fact, above)):
+def _add_visible(found: set[str], language: str, fact: Fact, above: str) -> None:
+    name, kind = fact.name, fact.kind
+    if kind in ("import", "export", "use") or (kind != "mod" and _is_hidden(language, fact, above)):
         return
     full = f"{above}.{name}" if above else name
-    yield full.replace("<init>", above.rpartition(".")[2])
+    found.add(full.replace("<init>", above.rpartition(".")[2]) if "<" in name else full)
     for member in fact.members:
-        yield from _visible(language, member, full)
+        if kind != "namespace" or not _SHOWING_WORDS.isdisjoint([*fact.flags, *member.flags]):
+            _add_visible(found, language, member, full)

@@ -22,7 +22,9 @@ _ENDINGS = tuple(_api.WORDS["script"]["endings"])
 _SCRIPT_ENDING = re.compile(r"(\.d)?\.[cm]?[jt]sx?$")
 _BUILT = re.compile(r"^(dist|lib|build|out|esm|cjs|es)(/(esm|cjs|es|src|types))?/")
 _NOT_API = re.compile(_api.WORDS["script"]["not_api"])
+_DECLARATIONS = (".d.ts", ".d.mts", ".d.cts")
 _CONDITIONS = ("types", "import", "module", "default", "require", "node")
+_WORD = re.compile(r"[\w$]")
 _MERGED = frozenset(("interface", "class", "namespace", "enum", "function", "value", "type"))
 
 
@@ -36,7 +38,8 @@ def read(root: Node, typed: bool = True) -> FileFacts:
     return facts
 
 
-def _block(body: Node, facts: FileFacts, typed: bool) -> None:
+def _block(body: Node, facts: FileFacts, typed: bool, ambient: bool = False) -> None:
+    """The facts of a file or a namespace."""
     for node in children(body):
         if _is_internal(node):
             continue
@@ -47,8 +50,8 @@ def _block(body: Node, facts: FileFacts, typed: bool) -> None:
         elif node.type == "expression_statement" and children(node, "assignment_expression"):
             facts.names.extend(_assigned_exports(children(node)[0], typed))
         else:
-            ambient = ["ambient"] if node.type == "ambient_declaration" else []
-            facts.names.extend(_flagged(_declared(node, typed), *ambient))
+            flags = ["ambient"] if node.type == "ambient_declaration" else []
+            facts.names.extend(_flagged(_declared(node, typed, ambient), *flags))
 
 
 def _flagged(facts: Iterable[Fact], *flags: str) -> Iterator[Fact]:
@@ -78,6 +81,8 @@ def _export(node: Node, facts: FileFacts, typed: bool) -> None:
     source, line = _string(node.child_by_field_name("source")), line_of(node)
     declaration, value = node.child_by_field_name("declaration"), node.child_by_field_name("value")
     words = {child.type for child in node.children if not child.is_named}
+    if declaration is None:
+        facts.flags = ["listed"]  # nothing is exported by itself beside such a statement
     if declaration is not None:
         facts.names.extend(_flagged(_declared(declaration, typed), "default" if "default" in words else "export"))
     elif value is not None and value.type == "identifier":
@@ -89,7 +94,7 @@ def _export(node: Node, facts: FileFacts, typed: bool) -> None:
     elif "*" in words:
         facts.stars.append(source)
     elif "=" in words:
-        facts.names.append(Fact("default", "export", line, value=text(children(node)[-1])))
+        facts.names.append(Fact("default", "export", line, value=text(children(node)[-1]), flags=["whole"]))
     else:
         for item in walk(node, "export_specifier"):
             name = part(item, "name")
@@ -120,12 +125,12 @@ def _string(node: Node | None) -> str:
     return text(node).strip("'\"`")
 
 
-def _declared(node: Node, typed: bool) -> Iterator[Fact]:  # noqa: C901, PLR0912 - one case for each declaration
+def _declared(node: Node, typed: bool, ambient: bool = False) -> Iterator[Fact]:  # noqa: C901, PLR0912, PLR0915 - one case for each declaration
     name, line = part(node, "name"), line_of(node)
     match node.type:
         case "ambient_declaration" | "expression_statement":
             for child in children(node):
-                yield from _declared(child, typed)
+                yield from _declared(child, typed, ambient or node.type == "ambient_declaration")
         case "function_declaration" | "generator_function_declaration":
             yield _function(name, node, typed)
         case "function_signature":
@@ -140,8 +145,14 @@ def _declared(node: Node, typed: bool) -> Iterator[Fact]:  # noqa: C901, PLR0912
         case "type_alias_declaration":
             own, value = _own(node), node.child_by_field_name("value")
             fact = Fact(name, "type", line, generics=_generics(node, own))
-            if value is not None and value.type == "object_type":
-                fact.kind, fact.members = "interface", list(_members(value, own, typed, interface=True))
+            parts = list(_joined(value, "intersection_type"))
+            if any(item.type == "object_type" for item in parts):
+                fact.kind = "interface"
+                for item in parts:
+                    if item.type == "object_type":
+                        fact.members += _members(item, own, typed, interface=True)
+                    if item.type != "object_type" or any(walk(item, "mapped_type_clause")):
+                        fact.flags = ["open"]
             else:
                 fact.type = _type(value, own)
             yield fact
@@ -153,9 +164,10 @@ def _declared(node: Node, typed: bool) -> Iterator[Fact]:  # noqa: C901, PLR0912
             inner = FileFacts()
             body = node.child_by_field_name("body")
             if body is not None:
-                _block(body, inner, typed)
-            shown = [fact for fact in inner.names if {"export", "ambient"} & set(fact.flags)]
-            yield Fact(_string(node.child_by_field_name("name")), "namespace", line, members=shown)
+                _block(body, inner, typed, ambient)
+            members = [fact for fact in inner.names if fact.kind not in ("import", "export")]
+            flags = [*inner.flags, *(["whole"] if ambient else [])]
+            yield Fact(_string(node.child_by_field_name("name")), "namespace", line, flags=flags, members=members)
         case "lexical_declaration" | "variable_declaration":
             for item in children(node, "variable_declarator"):
                 value, kind = item.child_by_field_name("value"), item.child_by_field_name("type")
@@ -222,6 +234,15 @@ def _members(body: Node | None, own: Own, typed: bool, interface: bool = False) 
         yield fact
 
 
+def _joined(node: Node | None, shape: str) -> Iterator[Node]:
+    """The parts of a union or an intersection, whose tree has two of them at a time."""
+    if node is not None and node.type == shape:
+        for child in children(node):
+            yield from _joined(child, shape)
+    elif node is not None:
+        yield node
+
+
 def _own(node: Node, above: Own | None = None) -> Own:
     found = dict(above or {})
     for item in children(node.child_by_field_name("type_parameters")):
@@ -242,7 +263,7 @@ def _type(node: Node | None, own: Own) -> str:  # noqa: PLR0911 - one line for e
     if node.type in ("type_annotation", "constraint") and node.named_children:
         return _type(children(node)[0], own)
     if node.type == "union_type":
-        return "|".join(sorted({word for child in children(node) for word in _type(child, own).split("|")}))
+        return "|".join(sorted({_type(item, own) for item in _joined(node, "union_type")}))
     if node.type == "generic_type" and part(node, "name") == "Array":
         return f"{_type(children(node.child_by_field_name('type_arguments'))[0], own)}[]"
     if node.type == "function_type":
@@ -253,12 +274,12 @@ def _type(node: Node | None, own: Own) -> str:  # noqa: PLR0911 - one line for e
         return own.get(text(node), text(node))
     if node.type == "string":
         return f"'{_string(node)}'"
-    if not node.children:
+    if node.type == "predefined_type" or not node.children:
         return text(node)
     found = ""
     for child in node.children:
         word = _type(child, own) if "comment" not in child.type else ""
-        found += f" {word}" if found[-1:].isalnum() and word[:1].isalnum() else word
+        found += f" {word}" if _WORD.match(found[-1:]) and _WORD.match(word) else word
     return found.rstrip(";,").replace(";}", "}").replace(",}", "}")
 
 
@@ -345,7 +366,7 @@ class _Side:
             if fact.kind not in ("import", "export"):
                 thing = self._thing(fact, path, f"{path}#{fact.name}")
                 _merge(local, fact.name, thing)
-                shown = {"export", "default"} & set(fact.flags) or ("ambient" in fact.flags and path.endswith(".d.ts"))
+                shown = {"export", "default"} & set(fact.flags) or (path.endswith(_DECLARATIONS) and not facts.flags)
                 if shown:
                     _merge(found, "default" if "default" in fact.flags else fact.name, local[fact.name])
         for fact in facts.names:
@@ -354,6 +375,10 @@ class _Side:
                 thing_ = local.get(fact.value) if not fact.type else None
                 thing_ = thing_ or (self._bring(path, source.type, source.value) if source is not None else None)
                 found[fact.name] = thing_ or _external(path, fact.type, fact.value)
+                # What `export =` gives has the names of its namespace as names of the module.
+                spaces = [one for one in facts.names if one.kind == "namespace" and one.name == fact.value]
+                for leaf in [member.name for one in spaces for member in one.members] if "whole" in fact.flags else ():
+                    found[leaf] = found[fact.name].members.pop(leaf, None) or found[leaf]
         for star in facts.stars:
             target = self._target(path, star)
             if target is None:
@@ -366,10 +391,14 @@ class _Side:
     def _thing(self, fact: Fact, path: str, name: str) -> Thing:
         words = frozenset(fact.flags) - {"export", "default", "ambient"}
         thing = Thing.of(replace(fact, flags=sorted(words)), path, name)
-        for member in fact.members:
-            inner = self._thing(member, path, f"{name}.{member.name}")
+        # Without a list of exports, a namespace that only declares shows all that it has.
+        declares = path.endswith(_DECLARATIONS) or "whole" in words
+        shows_all = fact.kind != "namespace" or (declares and "listed" not in words)
+        for member in (member for member in fact.members if shows_all or "export" in member.flags):
+            leaf = f"@@{member.name[8:-1]}" if member.name.startswith("[Symbol.") else member.name.strip("'\"")
+            inner = self._thing(member, path, f"{name}.{leaf}")
             inner.owner = thing
-            _merge(thing.members, member.name, inner)
+            _merge(thing.members, leaf, inner)
         return thing
 
     def _bring(self, path: str, source: str, name: str) -> Thing | None:
@@ -424,3 +453,6 @@ def _merge(into: dict[str, Thing], name: str, thing: Thing) -> None:
             known.overloads.append(thing.fact)
     elif {known.kind, thing.kind} <= _MERGED:
         known.members |= thing.members
+        if known.kind == "namespace":
+            thing.members = known.members
+            into[name] = thing  # a namespace only adds to what else has its name

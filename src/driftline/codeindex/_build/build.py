@@ -16,7 +16,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import starmap
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -41,7 +40,7 @@ GIT_BUILD = re.compile(r"git-[0-9a-f]{12}-[0-9a-f]{8}")
 
 _FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
 _BATCH_BYTES = 1 << 20
-_SPAWN_FROM_BYTES = 4 << 20
+_SPAWN_FROM_BYTES = 2 << 20
 _COUNTED = ("files", "chunks", "skipped", "parse_errors")
 _SPECIAL = {"120000": "symlink", "160000": "submodule"}
 
@@ -339,7 +338,7 @@ def _parsed(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[FileRow
     batches = _batches(writing, files)
     if sum(file.entry.size or 0 for file in files) < _SPAWN_FROM_BYTES or (os.cpu_count() or 1) < 2:
         for batch in batches:
-            yield from parse_batch(batch, alone=True)
+            yield from parse_batch(batch)
         return
     with ProcessPoolExecutor(os.cpu_count(), mp_context=core.WorkerContext()) as pool:
         waiting: list[Future[list[FileRows]]] = []
@@ -370,25 +369,22 @@ def _batches(writing: _Writing, files: Sequence[IndexedFile]) -> Iterator[_Batch
         yield batch
 
 
-def parse_batch(batch: _Batch, alone: bool = False) -> list[FileRows]:
+def parse_batch(batch: _Batch) -> list[FileRows]:
     """Rows of files, compressed as the index holds them: what a worker process does.
 
-    One that is alone parses ahead in a thread; where each core has a process, that would only cost time. No cycles of
-    objects are made here, so nothing is there to collect.
+    No cycles of objects are made here, so nothing is there to collect.
     """
     rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
     given = [(row, language, blob) for row, (_, language, blob) in zip(rows, batch, strict=True) if blob is not None]
     readable = [item for item in given if item[0].skipped is None]
     if readable:
-        from driftline.codeindex._build.extract import extract, extract_all  # NumPy and the parsers: for new blobs only
+        from driftline.codeindex._build.extract import extract  # NumPy and the parsers: for new blobs only
 
-        files = ((language, blob) for _, language, blob in readable)
         collects = gc.isenabled()
         gc.disable()
         try:
-            for (row, _, _), found in zip(
-                readable, extract_all(files) if alone else starmap(extract, files), strict=True
-            ):
+            for row, language, blob in readable:
+                found = extract(language, blob)
                 row.parse_error = found.parse_error
                 row.put(found.rows, found.imports, found.facts)
         finally:

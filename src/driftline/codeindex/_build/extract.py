@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -32,8 +31,6 @@ MIN_SHINGLES = 4
 MAX_CALLEE = 80
 MAX_SIGNATURE = 2000
 
-_PARSED_AHEAD = 2
-
 _OPEN_NODES = frozenset(("table", "table_array_element", "section", "macro_definition"))
 _STRINGS = frozenset(("string", "concatenated_string"))
 _SEPARATORS = MARKS + b";,"
@@ -41,7 +38,6 @@ _SEPARATORS = MARKS + b";,"
 _BRACKET = re.compile(r"[ )\]}>](?:(?<=[(\[{<] )|(?<=[ ,][)\]}>]))")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
-_EXTENDED_WORDS = {"cpp": re.compile(rb"\b(class|namespace|template|using|typename|virtual|constexpr|nullptr)\b|::")}
 _LAST_COMMA = re.compile(r",([)\]])")
 _FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
 _SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
@@ -66,28 +62,17 @@ def extract(language_name: str, source: bytes) -> Extracted:
     return _extracted(source, *parse(language_name, source))
 
 
-def extract_all(files: Iterable[tuple[str, bytes]]) -> Iterator[Extracted]:
-    """The definitions of many files; while rows are made of one, the parser, which is native code, reads on."""
-    waiting: deque[tuple[bytes, Future[tuple[str, Tree | None]]]] = deque()
-    # One thread, for a parser is used by one at a time.
-    with ThreadPoolExecutor(1) as pool:
-        for language_name, source in files:
-            waiting.append((source, pool.submit(parse, language_name, source)))
-            if len(waiting) > _PARSED_AHEAD:
-                source, parsed = waiting.popleft()
-                yield _extracted(source, *parsed.result())
-        for source, parsed in waiting:
-            yield _extracted(source, *parsed.result())
-
-
 def parse(language_name: str, source: bytes) -> tuple[str, Tree | None]:
     """The tree of a file, and the language it turned out to be in; no tree where no grammar is needed."""
     language = LANGUAGES[language_name]
     if not language.grammar:
         return language_name, None
-    tree = loaded(language_name)[0].parse(source)
     extended = language.extended_by
-    if extended is not None and tree.root_node.has_error and _EXTENDED_WORDS[extended].search(source):
+    # A grammar takes several times longer over what it cannot read, so it is not tried where a line tells.
+    if extended is not None and re.search(language.extended_lines.encode(), source, re.MULTILINE):
+        return parse(extended, source)
+    tree = loaded(language_name)[0].parse(source)
+    if extended is not None and tree.root_node.has_error and re.search(language.extended_words.encode(), source):
         return parse(extended, source)
     return language_name, tree
 

@@ -42,6 +42,8 @@ class Language(msgspec.Struct, frozen=True):
     attributes: frozenset[str] = frozenset()
     file_names: tuple[str, ...] = ()
     extended_by: str | None = None
+    extended_lines: str = ""
+    extended_words: str = ""
 
     def to_dict(self) -> JsonObject:
         """Everything that decides what is extracted, the version of the grammar included."""
