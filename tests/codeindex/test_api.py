@@ -186,7 +186,7 @@ READERS = (
     "../rules.toml",
 )
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (3, "53dac0d294c5")
+KNOWN = (3, "8c7e82e90c12")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:

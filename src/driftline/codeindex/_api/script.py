@@ -378,7 +378,8 @@ class _Side:
                 # What `export =` gives has the names of its namespace as names of the module.
                 spaces = [one for one in facts.names if one.kind == "namespace" and one.name == fact.value]
                 for leaf in [member.name for one in spaces for member in one.members] if "whole" in fact.flags else ():
-                    found[leaf] = found[fact.name].members.pop(leaf, None) or found[leaf]
+                    if leaf in found[fact.name].members:
+                        found[leaf] = found[fact.name].members.pop(leaf)
         for star in facts.stars:
             target = self._target(path, star)
             if target is None:
