@@ -42,6 +42,7 @@ Told = tuple[str, str]  # a rule, and what it is about
 _OBJECT = frozenset(dir(object))
 _INTERFACES = ("interface", "trait", "annotation")
 _UNSEEN = ("external", "unresolved")
+_INFERRED = {"go": "var", "script": "value"}
 _PLACED = ("both", "positional")
 _ARGUMENTS = re.compile(r"[<\[(].*", re.DOTALL)
 _COMPUTED = re.compile(r" extends |\binfer |\bkeyof\b|\btypeof\b|\bimport\(|\[\w+ in ")
@@ -136,7 +137,9 @@ class Reading:
             yield "unresolved", "another signature: only a compiler or a run tells whether calls still work"
         else:
             yield from self._typed("type-changed", one.type, other.type, inferred=one.kind in ("value", "var"))
-            if one.kind == "var" and not one.type and one.value.partition("(")[0] != other.value.partition("(")[0]:
+            # Of a call in Go, the function decides.
+            old, new = (fact.value.partition("(")[0] if fact.kind == "var" else fact.value for fact in (one, other))
+            if one.kind == _INFERRED.get(self.language) and not (one.type or other.type) and old != new:
                 yield "unresolved", "the variable's type is inferred"
             if one.kind == "const" and one.type == other.type and one.value != other.value:
                 rule = "text-changed" if "text" in before.flags & after.flags else "value-changed"

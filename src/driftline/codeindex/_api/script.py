@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
 
 Own = dict[str, str]
 
+_LITERALS = {
+    "number": "number",
+    "string": "string",
+    "template_string": "string",
+    "true": "boolean",
+    "false": "boolean",
+    "regex": "RegExp",
+}
+_SKIPPED = (",", ";", "comment", "statement_block")
+_LONGEST = 200
 _FUNCTIONS = ("arrow_function", "function_expression", "function", "generator_function")
 _ENDINGS = tuple(_api.WORDS["script"]["endings"])
 _SCRIPT_ENDING = re.compile(r"(\.d)?\.[cm]?[jt]sx?$")
@@ -179,7 +190,31 @@ def _value(name: str, node: Node, value: Node | None, kind: Node | None, typed: 
         return _function(name, value, typed)
     if value is not None and value.type == "class":
         return _class(name, value, typed)
-    return Fact(name, "value", line_of(node), type=_type(kind, {}))
+    return Fact(name, "value", line_of(node), type=_type(kind, {}), value=_inferred(value) if kind is None else "")
+
+
+def _inferred(value: Node | None) -> str:
+    """What the type of a value is inferred from: literals by kind, the rest as written, without bodies of functions."""
+    found: list[str] = []
+    waiting = [value] if value is not None else []
+    while waiting:
+        node = waiting.pop()
+        items = [child for child in node.children if child.type not in _SKIPPED]
+        if node.type in _LITERALS:
+            found.append(_LITERALS[node.type])
+        elif not items:
+            found.append(text(node))
+        elif node.type == "as_expression" and items[-1].type == "const":
+            found.append(text(node))  # literals keep their own types
+        elif node.type == "unary_expression" and items[-1].type in _LITERALS:
+            found.append("boolean" if items[0].type == "!" else "number")
+        elif node.type == "array" and all(item.type in _LITERALS for item in items[1:-1]):
+            found += ["[", *sorted({_LITERALS[item.type] for item in items[1:-1]}), "]"]
+        else:
+            found += [_string(items.pop(0))] if node.type == "pair" else []
+            waiting += reversed(items)
+    whole = " ".join(found)
+    return whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}... {blake2b(whole.encode()).hexdigest()[:16]}"
 
 
 def _function(name: str, node: Node, typed: bool, own: Own | None = None) -> Fact:
@@ -225,7 +260,7 @@ def _members(body: Node | None, own: Own, typed: bool, interface: bool = False) 
         elif value is not None and value.type in _FUNCTIONS and kind is None:
             fact = _function(leaf, value, typed, own)
         elif called or "field" in node.type or node.type == "property_signature":
-            fact = Fact(leaf, "value", line_of(node), type=_type(kind, own))
+            fact = Fact(leaf, "value", line_of(node), type=_type(kind, own), value=_inferred(value) if not kind else "")
         else:
             continue
         flags = words & {"readonly", "static", "abstract", "protected"} | ({"optional"} if "?" in words else set())
@@ -375,11 +410,11 @@ class _Side:
                 thing_ = local.get(fact.value) if not fact.type else None
                 thing_ = thing_ or (self._bring(path, source.type, source.value) if source is not None else None)
                 found[fact.name] = thing_ or _external(path, fact.type, fact.value)
-                # What `export =` gives has the names of its namespace as names of the module.
-                spaces = [one for one in facts.names if one.kind == "namespace" and one.name == fact.value]
-                for leaf in [member.name for one in spaces for member in one.members] if "whole" in fact.flags else ():
-                    if leaf in found[fact.name].members:
-                        found[leaf] = found[fact.name].members.pop(leaf)
+                if "whole" in fact.flags:
+                    # What `export =` gives has the names of its namespace as names of the module.
+                    spaces = [one for one in facts.names if one.kind == "namespace" and one.name == fact.value]
+                    leaves, members = {item.name for one in spaces for item in one.members}, found[fact.name].members
+                    found |= {leaf: members.pop(leaf) for leaf in [leaf for leaf in members if leaf in leaves]}
         for star in facts.stars:
             target = self._target(path, star)
             if target is None:
