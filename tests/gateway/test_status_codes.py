@@ -87,6 +87,15 @@ def test_no_valid_token(shared_server: Server, headers: dict[str, str]) -> None:
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("others", ["Bearer not.a.token", f"Bearer {token(sub='bob')}", f"Bearer {token()}", ""])
+def test_two_tokens_are_none(shared_server: Server, others: str) -> None:
+    """Whatever is in front of the gateway may look at the other one."""
+    pair = [("Authorization", f"Bearer {token()}"), ("Authorization", others)]
+    for headers in (pair, pair[::-1]):
+        answer = httpx.get(shared_server.url + PULL, headers=headers)
+        assert_refused(answer, 401, "AUTH_ERROR")
+
+
 def test_another_gateway_or_role_or_client(shared_server: Server) -> None:
     client = shared_server.client()
     foreign = shared_server.client(gw="gw-2")

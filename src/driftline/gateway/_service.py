@@ -586,8 +586,8 @@ def check_disk(folder: Path) -> None:
 
 
 def _authorization(scope: Mapping[str, Any]) -> str | None:
-    header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-    return None if header is None else header.decode("latin-1")
+    found = [value for name, value in scope["headers"] if name == b"authorization"]
+    return b", ".join(found).decode("latin-1") if found else None  # several are one list, which is no token
 
 
 def _busy(message: str) -> GatewayError:
