@@ -70,6 +70,8 @@ def unsigned() -> str:
         bearer(token(exp=[9999999999])),
         bearer(token(exp=float("inf"))),
         bearer(token(exp=True)),
+        bearer(token(exp=1 << 63)),
+        bearer(token(exp=10**400)),
         bearer(token(sub=None)),
         bearer(token(gw=None)),
         bearer(token(aud="somebody-else")),

@@ -168,8 +168,8 @@ class Authenticator:
         subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
         if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
             raise _unauthenticated("the token's sub and gw are not text")
-        if isinstance(claims["exp"], bool) or not isinstance(claims["exp"], int | float):
-            raise _unauthenticated("the token's exp is not a number")  # the library also takes text with digits
+        if isinstance(claims["exp"], bool) or not isinstance(claims["exp"], int | float) or claims["exp"] >= 1 << 63:
+            raise _unauthenticated("the token's exp is not a time")  # the library also takes text with digits
         if role not in ROLES:
             raise GatewayError("the token's role is neither client nor admin", code="FORBIDDEN")
         caller = Caller(subject, gateway, role, claims)
