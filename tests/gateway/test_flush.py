@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import driftline.lake._store.flush as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
@@ -23,8 +27,8 @@ from driftline.lake._flush_target import FlushTarget
 from driftline.lake._store.delta import _StoredDelta
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
 from driftline.lake._store.tables import load
-from support.gateways import GATEWAY, delta, running
-from support.processes import wait_until
+from support.gateways import GATEWAY, SECRET, SOURCE, Server, delta, running
+from support.processes import run_process, wait_until
 
 SCHEMA = TableSchema(table="todos", columns=[{"name": "n", "type": "number"}])
 
@@ -179,6 +183,50 @@ def test_the_server_compacts_what_has_gathered(tmp_path: Path, options: tuple[st
         wait_until(lambda: "driftline_compactions_total 1\n" in client.http.get("/metrics").text)
         assert polars.read_delta(lake.part("todos", "state"))["n"].sort().to_list() == [0, 1, 2, 3, 4, 5]
         assert server.stop() == 0
+
+
+def test_the_server_keeps_a_change_data_feed_on_request_and_warns_when_it_begins(tmp_path: Path) -> None:
+    state = Lake(str(tmp_path / "lake")).part("todos", "state")
+    quick = ("--flush-seconds", "3600", "--compact-deltas", "1")
+    begins = "tables/todos/state: the change data feed is on after version 0"
+
+    def write(server: Server, *deltas: dict[str, Any]) -> None:
+        admin = server.client(role="admin")
+        assert admin.admin("schema", SCHEMA.to_wire()).status_code == 200
+        assert server.client().push(*deltas).status_code == 200
+        assert admin.admin("flush").status_code == 200
+        wait_until(lambda: any(line["event"] == "compacted" for line in server.lines))
+        assert server.stop() == 0
+
+    def warnings(server: Server) -> list[str]:
+        return [line["event"] for line in server.lines if line["level"] == "warning"]
+
+    with running(tmp_path, *quick) as server:
+        write(server, *rows(0, 3))
+        assert warnings(server) == []
+    with running(tmp_path, *quick, "--state-feed") as server:
+        write(server, delta(row="1", n=100))
+        assert warnings(server) == [begins]
+    with running(tmp_path, *quick) as server:  # the table remembers it
+        write(server, delta(row="2", op="DELETE"))
+        assert warnings(server) == []
+    feed = pa.table(DeltaTable(state).load_cdf(starting_version=1)).to_pylist()
+    found = [(row["_change_type"], row["_row_id"], row["n"]) for row in feed]
+    assert sorted(found) == [
+        ("delete", "2", 2.0),
+        ("update_postimage", "1", 100.0),
+        ("update_preimage", "1", 1.0),
+    ]
+
+
+def test_a_change_data_feed_needs_compaction(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "driftline", "serve", "--gateway", GATEWAY, "--data", str(tmp_path / "data")]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "DRIFTLINE_JWT_SECRET": SECRET}
+    for option in ("--state-feed", "--no-state-feed"):
+        refused = run_process([*command, "--no-compact", option], env=environment, capture_output=True, text=True)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "with --no-compact the state is made by `lake compact`: give --state-feed there" in refused.stderr
+        assert not (tmp_path / "data").exists()
 
 
 def test_a_range_that_the_lake_knew_whole_is_no_lake_set_back(setting: Setting) -> None:
