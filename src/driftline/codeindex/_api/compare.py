@@ -46,6 +46,7 @@ _INFERRED = {"go": "var", "script": "value"}
 _PLACED = ("both", "positional")
 _ARGUMENTS = re.compile(r"[<\[(].*", re.DOTALL)
 _COMPUTED = re.compile(r" extends |\binfer |\bkeyof\b|\btypeof\b|\bimport\(|\[\w+ in ")
+_NAME = re.compile(r"[\w$.]*\w")
 _DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
 
 
@@ -114,6 +115,8 @@ class Reading:
             "abstract" in thing.flags
             and thing.kind != "class"
             and not owner.flags & {"sealed", "final", "unexported-methods"}
+            # A class that is not abstract has all of its members, whichever base brings them.
+            and not (self.language in ("java", "csharp") and owner.kind == "class" and "abstract" not in owner.flags)
         ):
             yield "member-added-required", "implementations lack it"
         elif thing.kind in ("field", "variant") and "closed" in owner.flags:
@@ -230,6 +233,8 @@ class Reading:
                 return [("unresolved", "the type is inferred or computed")]
             if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
                 return [("annotation-changed", words)]
+        if self.language == "java" and _differ_by_import(old, new):
+            return [("unresolved", f"{words}: an import of a whole package may give it")]
         if self.language == "go":
             if inferred and rule == "type-changed" and not (old and new):
                 return [("unresolved", "the variable's type is inferred")]
@@ -299,6 +304,15 @@ def _is_wider(narrow: str, wide: str) -> bool:
     if wide in ("any", "unknown") or narrow == "this":
         return True
     return bool(narrow) and set(narrow.split("|")) < set(wide.split("|")) and not re.search(r"[<({]", narrow + wide)
+
+
+def _differ_by_import(old: str, new: str) -> bool:
+    """Whether types are the same but for names that one side writes without a package."""
+    pairs = zip(_NAME.findall(old), _NAME.findall(new), strict=False)
+    same = all(
+        one == other or other == one.rpartition(".")[2] or one == other.rpartition(".")[2] for one, other in pairs
+    )
+    return same and _NAME.sub("", old) == _NAME.sub("", new)
 
 
 def parameters(old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
