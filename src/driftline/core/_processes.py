@@ -20,7 +20,7 @@ def block_pandas() -> None:
 
 
 class _ArrowFinder:
-    """Acts at the import of pyarrow, which most commands do without; Polars only asks whether there is one."""
+    """Acts at the import of pyarrow, which most commands do without; Polars only looks for its spec."""
 
     _searching = False
 

@@ -111,7 +111,7 @@ def install(is_global: bool, patterns: tuple[str, ...], rules: str | None, textc
         f"diff.{name}.textconv": "driftline git textconv",
         f"merge.{name}.name": "driftline: merge by rows",
         f"merge.{name}.driver": f"driftline git merge{extra} %O %A %B %P",
-        f"merge.{name}.recursive": "binary",  # a conflict of two common ancestors is nobody's to decide
+        f"merge.{name}.recursive": "binary",  # two common ancestors in conflict stay undecided
     }
     if textconv:
         _git("config", scope, "--unset-all", f"diff.{name}.command", may_fail=True)

@@ -153,7 +153,7 @@ def _cells(seen: Seen, width: int) -> Table | None:
     for column, fitted in zip(table.columns[1:], widths, strict=True):
         column.width = column.max_width = fitted
     for row in rows:
-        table.add_row(Text("~", "yellow"), *(row if widths[-1] else row[:-1]))  # a column without room shows "…"
+        table.add_row(Text("~", "yellow"), *(row if widths[-1] else row[:-1]))  # a column of no width shows "…"
     return table
 
 
