@@ -68,7 +68,7 @@ def parse(language_name: str, source: bytes) -> tuple[str, Tree | None]:
     if not language.grammar:
         return language_name, None
     extended = language.extended_by
-    # A grammar takes several times longer over what it cannot read, so it is not tried where a line tells.
+    # A grammar takes several times longer over what it cannot read, so it is skipped where a line decides.
     if extended is not None and re.search(language.extended_lines.encode(), source, re.MULTILINE):
         return parse(extended, source)
     tree = loaded(language_name)[0].parse(source)
