@@ -101,19 +101,15 @@ class GitRepository:
 
     def entries(self, tree_id: str) -> list[TreeEntry]:
         """All paths of a tree, in git's order; bytes that are not UTF-8 are written as \\xNN."""
-        if not self.promisors:
-            # Sizes of blobs that are missing are written as BAD.
-            listed = self._ask("ls-tree", "-r", "-z", "-l", "--full-tree", tree_id)
-            found = []
-            for record in filter(None, listed.split(b"\0")):
-                facts, _, path = record.partition(b"\t")
-                mode, _, name, size = facts.split()
-                known = int(size) if size.isdigit() else None
-                found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), known, size == b"BAD"))
-            return found
-        listed = self._ask("ls-tree", "-r", "-z", "--full-tree", tree_id)
+        listed = self._ask("ls-tree", "-r", "-z", *([] if self.promisors else ["-l"]), "--full-tree", tree_id)
         records = [record.partition(b"\t") for record in listed.split(b"\0") if record]
-        return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
+        if self.promisors:
+            return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
+        found = []
+        for (mode, _, name, size), path in ((facts.split(), path) for facts, _, path in records):
+            known = int(size) if size.isdigit() else None  # that of a blob that is missing is written as BAD
+            found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), known, size == b"BAD"))
+        return found
 
     def blobs(self, object_ids: Iterable[str]) -> Iterator[bytes | None]:
         """The content of blobs, in the requested order, from one process; None for one that is missing."""
@@ -169,20 +165,18 @@ class GitRepository:
         return {name for name in object_ids if name not in self._local} if self.promisors else set()
 
     def _with_sizes(self, records: list[Record]) -> list[TreeEntry]:
-        ids = [name.decode() for mode, name, _ in records if mode != _SUBMODULE]
-        sizes = self._local if self.promisors else self._sizes(dict.fromkeys(ids))
+        sizes = self._local if self.promisors else {}
+        if not self.promisors:
+            names = b"".join(name + b"\n" for name in dict.fromkeys(n for mode, n, _ in records if mode != _SUBMODULE))
+            words = self._command("cat-file", _SIZES)
+            done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
+            sizes = _sizes_in(done.stdout)
         found = []
         for mode, name, path in records:
             size = sizes.get(name.decode())
             missing = size is None and mode != _SUBMODULE
             found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), size, missing))
         return found
-
-    def _sizes(self, object_ids: Iterable[str]) -> dict[str, int]:
-        names = "".join(f"{name}\n" for name in object_ids).encode()
-        words = self._command("cat-file", _SIZES)
-        done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
-        return _sizes_in(done.stdout)
 
     # States that no commit has.
 

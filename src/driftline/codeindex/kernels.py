@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         note_file_counts as note_file_counts,
         pair_renames as pair_renames,
         parse_payload as parse_payload,
-        path_key as path_key,
         path_of as path_of,
         plan_splits as plan_splits,
         scan_chunks as scan_chunks,

@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 
 from driftline.codeindex import V2, DiffOptions, IndexDiffJob, IndexEvent, ModeScheduler, diff_mode, kernels
-from driftline.codeindex.kernels import AFTER, BEFORE, FileChange, ModeDiff, SelectedRows, Split, path_key, path_of
-from driftline.core import Tracker
+from driftline.codeindex.kernels import AFTER, BEFORE, FileChange, ModeDiff, SelectedRows, Split, path_of
+from driftline.core import Tracker, utf16_sort_key
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
@@ -332,12 +332,12 @@ def _raising_task_errors() -> Iterator[None]:
 
 
 def _change_row(change: FileChange, ids: list[list[str]]) -> tuple[Any, ...]:
-    old_key = path_key(change.before.file) if change.before else None
+    old_key = utf16_sort_key(change.before.file) if change.before else None
     content = change.after or change.before
     content_hash = content.hash if content and change.kind in ("added", "removed") else None
     safe_hash = None if content_hash is None else json.dumps(content_hash)
     payload = kernels.change_payload(change)
-    return (change.kind, path_key(change.path), old_key, safe_hash, json.dumps(ids), None, 1, payload)
+    return (change.kind, utf16_sort_key(change.path), old_key, safe_hash, json.dumps(ids), None, 1, payload)
 
 
 def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:

@@ -52,16 +52,22 @@ class _Notes:
                 self.words.add(name)
 
 
-def _items(body: Node) -> tuple[list[Fact], list[str]]:
-    """Items of a module, and whether a macro may define more."""
-    found: list[Fact] = []
-    is_open = False
+def _noted(body: Node | None) -> Iterator[tuple[Node, _Notes]]:
+    """The items of a body, each with the attributes in front of it."""
     notes = _Notes()
     for node in children(body):
         if node.type == "attribute_item":
             notes.take(node)
-            continue
-        here, notes = notes, _Notes()
+        else:
+            yield node, notes
+            notes = _Notes()
+
+
+def _items(body: Node) -> tuple[list[Fact], list[str]]:
+    """Items of a module, and whether a macro may define more."""
+    found: list[Fact] = []
+    is_open = False
+    for node, here in _noted(body):
         if here.skipped:
             continue
         if node.type == "use_declaration":
@@ -120,14 +126,9 @@ def _implementation(node: Node) -> Fact:
     """`impl`: the type's name, the trait in `type`, and what callers see of an inherent one."""
     owner, trait = (_last(node.child_by_field_name(name)) for name in ("type", "trait"))
     members: list[Fact] = []
-    notes = _Notes()
-    for item in children(node.child_by_field_name("body")) if not trait else ():
-        if item.type == "attribute_item":
-            notes.take(item)
-            continue
+    for item, notes in _noted(node.child_by_field_name("body")) if not trait else ():
         if item.type in _KINDS and _visible(item) and not notes.skipped and "hidden" not in notes.words:
             members.append(_item(item, notes))
-        notes = _Notes()
     return Fact(owner, "impl", line_of(node), type=trait, members=members)
 
 
@@ -226,15 +227,11 @@ def _fields(body: Node | None, fact: Fact, names: dict[str, str], notes: _Notes)
 
 
 def _variants(body: Node | None, fact: Fact, names: dict[str, str]) -> None:
-    notes = _Notes()
-    for node in children(body):
-        if node.type == "attribute_item":
-            notes.take(node)
-        elif node.type == "enum_variant":
+    for node, notes in _noted(body):
+        if node.type == "enum_variant":
             shape = _type(node.child_by_field_name("body"), names).replace(",)", ")").replace(",}", "}")
             flags = sorted(notes.words & {"non_exhaustive"})
             fact.members.append(Fact(part(node, "name"), "variant", line_of(node), type=shape, flags=flags))
-            notes = _Notes()
 
 
 def _trait(node: Node, fact: Fact, flags: set[str], names: dict[str, str]) -> None:

@@ -245,8 +245,9 @@ def _write_build(writing: _Writing, folder: Path) -> None:
         writer.close()
     result.files = len(files)
     result.chunks = sum(writer.chunks for writer in writers.values())
-    result.parse_errors = sum(writer.parse_errors for writer in writers.values())
-    skipped = [reason for writer in writers.values() for reason in writer.skipped]
+    written = [row for writer in writers.values() for row in writer.files]
+    result.parse_errors = sum(row.parseError for row in written)
+    skipped = [row.skipped for row in written if row.skipped]
     result.skipped = {reason: skipped.count(reason) for reason in sorted(set(skipped))}
     facts = {
         "buildId": result.build_id,

@@ -59,25 +59,7 @@ class Extracted:
 
 
 def extract(language_name: str, source: bytes) -> Extracted:
-    return _extracted(source, *parse(language_name, source))
-
-
-def parse(language_name: str, source: bytes) -> tuple[str, Tree | None]:
-    """The tree of a file, and the language it turned out to be in; no tree where no grammar is needed."""
-    language = LANGUAGES[language_name]
-    if not language.grammar:
-        return language_name, None
-    extended = language.extended_by
-    # A grammar takes several times longer over what it cannot read, so it is skipped where a line decides.
-    if extended is not None and re.search(language.extended_lines.encode(), source, re.MULTILINE):
-        return parse(extended, source)
-    tree = loaded(language_name)[0].parse(source)
-    if extended is not None and tree.root_node.has_error and re.search(language.extended_words.encode(), source):
-        return parse(extended, source)
-    return language_name, tree
-
-
-def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracted:
+    language_name, tree = parse(language_name, source)
     if tree is None:
         return Extracted(facts=facts_of(language_name, source, None))
     from tree_sitter import QueryCursor
@@ -103,6 +85,21 @@ def _extracted(source: bytes, language_name: str, tree: Tree | None) -> Extracte
     loads = {_decoded(found[1]).strip("\"'") for _, found in _loads(source, captures)}
     imports = sorted(loads.union(*(_names(language.name, text) for text in texts)))
     return Extracted(reader.rows(), imports, root.has_error or too_deep, facts)
+
+
+def parse(language_name: str, source: bytes) -> tuple[str, Tree | None]:
+    """The tree of a file, and the language it turned out to be in; no tree where no grammar is needed."""
+    language = LANGUAGES[language_name]
+    if not language.grammar:
+        return language_name, None
+    extended = language.extended_by
+    # A grammar takes several times longer over what it cannot read, so it is skipped where a line decides.
+    if extended is not None and re.search(language.extended_lines.encode(), source, re.MULTILINE):
+        return parse(extended, source)
+    tree = loaded(language_name)[0].parse(source)
+    if extended is not None and tree.root_node.has_error and re.search(language.extended_words.encode(), source):
+        return parse(extended, source)
+    return language_name, tree
 
 
 class _Reader:

@@ -377,15 +377,6 @@ class IndexWriter:
     def chunks(self) -> int:
         return sum(shard.records for shard in self.shards)
 
-    @property
-    def parse_errors(self) -> int:
-        return sum(row.parseError for row in self.files)
-
-    @property
-    def skipped(self) -> list[str]:
-        """Why files were not read, one reason each."""
-        return [row.skipped for row in self.files if row.skipped]
-
     def add(self, key: str, rows: Sequence[FileRows]) -> None:
         for row in rows:
             self._add_file(row.file_meta(len(self.files)), row.imports, row.facts)
@@ -429,10 +420,7 @@ class IndexWriter:
         ]
         manifest: JsonObject = {"version": 2, "artifactSurfaceVersion": _SURFACE_VERSION}
         manifest |= {"compatibilityKey": self.configuration, "mode": self.mode, "stage": "build"}
-        manifest |= {
-            "buildId": self.build_id,
-            "pieces": sorted(pieces, key=itemgetter("path")),
-        }
+        manifest |= {"buildId": self.build_id, "pieces": sorted(pieces, key=itemgetter("path"))}
         (self.folder / "pieces/manifest.json").write_bytes(msgspec.json.encode(manifest) + b"\n")
 
     def _file(self, name: str, path: str, data: bytes, count: int | None = None) -> JsonObject:

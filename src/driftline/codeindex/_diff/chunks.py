@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ Record = tuple[str, str, Any]  # what it is, its file or row number, and what wa
 # By bucket: a renamed folder can bring every chunk of a large repository into the diff.
 RecordStore = SpillStore[int, Record]
 
+Item = TypeVar("Item")
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 IndexEvent = JsonObject
 
@@ -115,20 +117,18 @@ def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) 
     removed = {path: entry for path, entry in before.entries.items() if path not in after.entries}
     added = {path: entry for path, entry in after.entries.items() if path not in before.entries}
     both = ((old, after.entries[path]) for path, old in before.entries.items() if path in after.entries)
-    changes = [FileChange("modified", old, new) for old, new in both if _is_modified(old, new)]
+    # By hash; by size only where neither side has one.
+    changes = [
+        FileChange("modified", old, new)
+        for old, new in both
+        if old.hash != new.hash or (old.hash is None and old.size != new.size)
+    ]
     if detect_renames:
         changes += take_renames(removed, added)
     changes += [FileChange("removed", entry, None) for entry in removed.values()]
     changes += [FileChange("added", None, entry) for entry in added.values()]
     by_path = {change.path: change for change in changes}
     return [by_path[path] for path in utf16_sorted(by_path)]
-
-
-def _is_modified(before: FileEntry, after: FileEntry) -> bool:
-    """By hash; by size only where neither side has a hash."""
-    if before.hash is None and after.hash is None:
-        return before.size != after.size
-    return before.hash != after.hash
 
 
 def take_renames(removed: dict[str, FileEntry], added: dict[str, FileEntry]) -> list[FileChange]:
@@ -143,11 +143,16 @@ def take_renames(removed: dict[str, FileEntry], added: dict[str, FileEntry]) -> 
 
 
 def _paths_by_hash(entries: dict[str, FileEntry]) -> dict[str, list[str]]:
-    by_hash: dict[str, list[str]] = defaultdict(list)
-    for path, entry in entries.items():
-        if entry.hash is not None:
-            by_hash[entry.hash].append(path)
-    return {content_hash: utf16_sorted(paths) for content_hash, paths in by_hash.items()}
+    by_hash = grouped(entries, lambda path: entries[path].hash)
+    return {content_hash: utf16_sorted(paths) for content_hash, paths in by_hash.items() if content_hash is not None}
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """Items by a key, in their order."""
+    groups: dict[Any, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups
 
 
 # Chunks, matched and compared.
@@ -231,23 +236,15 @@ def match_chunks(before: Iterable[Chunk], after: Iterable[Chunk]) -> list[ChunkP
     old, new = _in_order(before), _in_order(after)
     pairs: list[ChunkPair] = []
     for key, only_unique in (("chunk_id", False), ("logical_key", True)):
-        candidates, others = _grouped(key, old), _grouped(key, new)
+        candidates, others = grouped(old, attrgetter(key)), grouped(new, attrgetter(key))
         for name, left in candidates.items():
             right = others.get(name, [])
-            if not only_unique or len(left) == len(right) == 1:
+            if name is not None and (not only_unique or len(left) == len(right) == 1):
                 pairs += map(ChunkPair, left, right)
         # By object, not by value: two rows may be equal in every member.
         taken = {id(chunk) for pair in pairs for chunk in (pair.before, pair.after)}
         old, new = ([chunk for chunk in side if id(chunk) not in taken] for side in (old, new))
     return [*pairs, *(ChunkPair(chunk, None) for chunk in old), *(ChunkPair(None, chunk) for chunk in new)]
-
-
-def _grouped(key: str, chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
-    groups: dict[str, list[Chunk]] = defaultdict(list)
-    for chunk in chunks:
-        if (name := getattr(chunk, key)) is not None:
-            groups[name].append(chunk)
-    return groups
 
 
 def _comparable(value: object) -> Any:

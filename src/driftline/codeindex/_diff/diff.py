@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
 from driftline.codeindex._diff.chunks import IndexEvent
-from driftline.codeindex._diff.modes import ModeDiff, diff_mode
+from driftline.codeindex._diff.modes import ModeDiff, diff_mode, mode_counts
 from driftline.codeindex._git import STAGED, WORKING_TREE, GitRepository
 from driftline.codeindex._read.resolve import (
     DiffOptions,
@@ -236,16 +236,10 @@ def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:
         return result
     wanted = [os.path.normpath(path) for path in paths]
     events = [event for event in result.events if any(_is_at(event, path) for path in wanted)]
-    kinds = Counter((event["mode"], event["kind"]) for event in events)
     modes = {}
     for mode, counts in result.summary["modesSummary"].items():
-        edges = {"edgesAdded": kinds[mode, "relation.added"], "edgesRemoved": kinds[mode, "relation.removed"]}
-        modes[mode] = {
-            "files": {kind: kinds[mode, f"file.{kind}"] for kind in counts["files"]},
-            "chunks": {kind: kinds[mode, f"chunk.{kind}"] for kind in counts["chunks"]},
-            "relations": edges,
-            "limits": counts["limits"],
-        }
+        kinds = Counter(event["kind"] for event in events if event["mode"] == mode)
+        modes[mode] = mode_counts(kinds, counts["chunks"], counts["limits"])
     return replace(result, events=events, summary=result.summary | {"modesSummary": modes, "totalEvents": len(events)})
 
 

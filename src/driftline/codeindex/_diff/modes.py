@@ -75,12 +75,18 @@ class ModeDiff:
         is_v1 = self.renames_skipped is None  # semantic-v2 has renamed chunks too
         skipped = {} if is_v1 else {"renameSearchSkipped": self.renames_skipped}
         chunk_kinds = ("added", "removed", "modified", *(() if is_v1 else ("renamed",)), "moved")
-        return {
-            "files": {kind: count[f"file.{kind}"] for kind in ("added", "removed", "modified", "renamed")},
-            "chunks": {kind: count[f"chunk.{kind}"] for kind in chunk_kinds},
-            "relations": {"edgesAdded": count["relation.added"], "edgesRemoved": count["relation.removed"]},
-            "limits": {"chunkDiffSkipped": limited, "reason": reason if limited else None} | skipped,
-        }
+        limits = {"chunkDiffSkipped": limited, "reason": reason if limited else None} | skipped
+        return mode_counts(count, chunk_kinds, limits)
+
+
+def mode_counts(count: Counter[str], chunk_kinds: Iterable[str], limits: JsonObject) -> JsonObject:
+    """The counts of a mode, from how often it has each kind of event."""
+    return {
+        "files": {kind: count[f"file.{kind}"] for kind in ("added", "removed", "modified", "renamed")},
+        "chunks": {kind: count[f"chunk.{kind}"] for kind in chunk_kinds},
+        "relations": {"edgesAdded": count["relation.added"], "edgesRemoved": count["relation.removed"]},
+        "limits": limits,
+    }
 
 
 def different_sides(before: IndexDir, after: IndexDir) -> tuple[IndexSide, IndexSide] | None:
@@ -222,11 +228,6 @@ class Record(NamedTuple):
     payload: bytes | None = None
 
 
-def path_key(path: str) -> bytes:
-    """A path as a key."""
-    return utf16_sort_key(path)
-
-
 def path_of(key: bytes) -> str:
     """The path behind a key."""
     return key.decode("utf-16-be", "surrogatepass")
@@ -241,7 +242,7 @@ def scan_files(split: Split) -> Iterator[Record]:
             skipped += 1
             continue
         members = {name: row.get(name) for name in ("id", "file", "hash", "size", "ext")}
-        yield Record(split.side, path_key(file), row_id(row.get("id")), payload=compact_json(members))
+        yield Record(split.side, utf16_sort_key(file), row_id(row.get("id")), payload=compact_json(members))
     if skipped:
         yield Record(split.side, count=skipped)
 
@@ -290,7 +291,7 @@ class _ChunkChooser:
         if isinstance(file, str) and file:
             if self.wanted.paths is not None and file not in self.wanted.paths:
                 return None
-            key: _RowKey = (path_key(file), None)
+            key: _RowKey = (utf16_sort_key(file), None)
             is_wanted = True
         else:
             key = (None, row_id(probe.fileId))

@@ -134,7 +134,8 @@ class _Matching:
 
 def _match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: _Matching) -> None:
     """Pair definitions of one file by their qualified names."""
-    old, new = _by_name(before), _by_name(after)
+    sides = (sorted(side, key=lambda symbol: symbol.meta.ordinal) for side in (before, after))
+    old, new = (chunks.grouped(side, lambda symbol: symbol.name) for side in sides)
     for name, candidates in old.items():
         pairs, removed, added = _pair_same_name(candidates, new.pop(name, []))
         matching.pairs += pairs
@@ -142,13 +143,6 @@ def _match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: 
         matching.added += added
     for candidates in new.values():
         matching.added += candidates
-
-
-def _by_name(symbols: Iterable[Symbol]) -> dict[str, list[Symbol]]:
-    groups: dict[str, list[Symbol]] = defaultdict(list)
-    for symbol in sorted(symbols, key=lambda symbol: symbol.meta.ordinal):
-        groups[symbol.name].append(symbol)
-    return groups
 
 
 # Several definitions of one name (overloads): the most similar first, each in order.
@@ -168,9 +162,7 @@ def _pair_same_name(before: list[Symbol], after: list[Symbol]) -> tuple[list[Pai
     for key_of in _SIMILARITY_KEYS:
         if not before or not after:
             break
-        waiting: dict[Hashable, list[Symbol]] = defaultdict(list)
-        for symbol in after:
-            waiting[key_of(symbol)].append(symbol)
+        waiting = chunks.grouped(after, key_of)
         rest = []
         for symbol in before:
             candidates = waiting[key_of(symbol)]
@@ -213,9 +205,7 @@ class _Search:
 
     def take_members_along(self) -> None:
         """Members of a moved container, by their names inside of it."""
-        waiting: dict[tuple[str, str, str], list[Symbol]] = defaultdict(list)
-        for symbol in self.added:
-            waiting[symbol.file, symbol.parent, symbol.leaf].append(symbol)
+        waiting = chunks.grouped(self.added, lambda symbol: (symbol.file, symbol.parent, symbol.leaf))
         for symbol in self.removed:
             target = self.moved_to.get((symbol.file, symbol.parent)) if symbol.parent else None
             if target is None or id(symbol) in self.taken:
@@ -227,9 +217,7 @@ class _Search:
 
 def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
     """The same signature and body; small ones only where the name is the same too, the smallest if there is one."""
-    groups: dict[Hashable, list[Symbol]] = defaultdict(list)
-    for symbol in new:
-        groups[symbol.kind, symbol.meta.sigHash, symbol.body_hash].append(symbol)
+    groups = chunks.grouped(new, lambda symbol: (symbol.kind, symbol.meta.sigHash, symbol.body_hash))
     names = [Counter((symbol.kind, symbol.name) for symbol in side) for side in (old, new)]
     for left in old:
         only = all(side[left.kind, left.name] == 1 for side in names) and left.kind != "entry"

@@ -95,15 +95,9 @@ class Pieces:
 
     def of(self, artifact: str) -> list[str]:
         """The paths listed for an artifact: by its name, or by a file name that begins with it."""
-        named = [(piece.get("path"), piece.get("name")) for piece in self.pieces]
-        listed = [(path, name) for path, name in named if isinstance(path, str) and path]
-        start = f"{artifact}."
-        return [
-            path for path, name in listed if name == artifact or path.rstrip("/").rpartition("/")[2].startswith(start)
-        ]
-
-    def piece_at(self, path: str) -> JsonObject:
-        return self.by_path.get(path, {})
+        listed = [piece for piece in self.pieces if isinstance(piece.get("path"), str) and piece["path"]]
+        named = [(piece["path"], piece["path"].rstrip("/").rpartition("/")[2], piece.get("name")) for piece in listed]
+        return [path for path, leaf, name in named if name == artifact or leaf.startswith(f"{artifact}.")]
 
 
 def read_pieces(index: IndexDir) -> Pieces | None:
@@ -170,10 +164,6 @@ def _form_of(path: str) -> Form | None:
     return next((form for suffix, form in _FORM_BY_SUFFIX if plain.endswith(suffix)), None)
 
 
-def is_compressed(path: Path) -> bool:
-    return path.suffix in COMPRESSIONS
-
-
 def _found_by_name(index: IndexDir, name: str) -> list[str]:
     folder = f"{name}.parts"
     shards = names_in(index.path / folder, index.place(folder))
@@ -234,7 +224,7 @@ def _part(index: IndexDir, file: _ListedFile, pieces: Pieces | None) -> Part:
     assert form is not None
     path, place = inside(index, file.path), index.place(file.path)
     size = regular_size(path, place)
-    promised = max(file.size or 0, _count(pieces.piece_at(file.path).get("bytes")) or 0 if pieces else 0)
+    promised = max(file.size or 0, _count(pieces.by_path.get(file.path, {}).get("bytes")) or 0 if pieces else 0)
     if size < promised or (size == 0 and file.rows):
         what = f"{promised} bytes" if size < promised else f"{file.rows} rows"
         raise IndexRefError(f"{place} is cut short: it has {size} bytes, but {what} are listed; build the index again")
@@ -273,7 +263,7 @@ def _vouched_pieces(index: IndexDir, pieces: Pieces) -> list[str] | None:
         return None  # a meta file is damaged, which reading the artifact will say
     if any(found.get(name) is None for name in _REQUIRED):
         return None
-    read = [pieces.piece_at(file.path) for files in found.values() for file in files or ()]
+    read = [pieces.by_path.get(file.path, {}) for files in found.values() for file in files or ()]
     if not all(isinstance(piece.get("checksum"), str) and piece["checksum"] for piece in read):
         return None
     return sorted(canonical_json({name: piece.get(name) for name in _PIECE_MEMBERS}) for piece in read)
@@ -313,7 +303,6 @@ def file_digest(path: Path, place: str) -> str:
 
 Row = JsonObject
 
-_BLOCK_BYTES = 1 << 20
 _MAGIC_BYTES = 4
 
 
@@ -351,7 +340,11 @@ def rows_between(
     watch = tracker or no_progress()
     with _opened(part) as stream:
         if part.form == "lines":
-            yield from _from_lines(part, stream, choose, watch, start, end)
+            place, number = part.place if start == 0 else f"{part.place} (from byte {start})", 0
+            for block in _line_blocks(stream, start, end):
+                yield from _from_texts(block, choose, place, "line", number)
+                number += len(block)
+                watch.advance(sum(map(len, block)))
             return
         data = stream.read()
         watch.advance(len(data))
@@ -371,17 +364,6 @@ _Text = bytes | msgspec.Raw
 
 _probe = msgspec.json.Decoder(Probe).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
-def _from_lines(
-    part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker, start: int, end: int | None
-) -> Iterator[_Found]:
-    place = part.place if start == 0 else f"{part.place} (from byte {start})"
-    number = 0
-    for block in _line_blocks(stream, start, end):
-        yield from _from_texts(block, choose, place, "line", number)
-        number += len(block)
-        tracker.advance(sum(map(len, block)))
 
 
 def _line_blocks(stream: BinaryIO, start: int, end: int | None) -> Iterator[list[bytes]]:
@@ -448,7 +430,7 @@ def _opened(part: Part) -> Iterator[BinaryIO]:
     try:
         with io.BufferedReader(io.FileIO(part.path), _BLOCK_BYTES) as raw:
             start = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
-            if not start and is_compressed(part.path):
+            if not start and part.path.suffix in COMPRESSIONS:
                 raise IndexRefError(f"{part.place} is damaged or cut short: it is empty")
             with decompressed(cast(BinaryIO, raw), compression_of_bytes(start), part.place) as stream:
                 yield stream

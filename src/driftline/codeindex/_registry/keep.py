@@ -19,7 +19,7 @@ from driftline.codeindex._diff.modes import diff_mode
 from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_pieces, stored_bytes
 from driftline.codeindex._read.resolve import DiffOptions, IndexDir, diff_id, kind_of, whole_number
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
-from driftline.codeindex._storage import CacheRoot, explain, names_in, read_object
+from driftline.codeindex._storage import CacheRoot, explain, index_lock, names_in, read_object
 from driftline.core import (
     EngineChoice,
     JsonObject,
@@ -80,7 +80,7 @@ def compute(
     if stored is not None:
         return KeptDiff(stored, persisted=True, reused=True)
     result = run(request, scheduler=scheduler, tracker=tracker)
-    with registry.locked(policy.wait_ms):
+    with index_lock(registry.cache, policy.wait_ms):
         # Another process may have computed the same diff meanwhile: the first one stays.
         stored = _reusable(registry, request, marks)
         if stored is not None:
@@ -142,7 +142,7 @@ def prune(
     builds = whole_number(max_builds, "max-builds", minimum=0)
     days = min(whole_number(retain_days, "retain-days", minimum=0), 365_000)
     oldest = (now or datetime.now(UTC)) - timedelta(days=days)
-    with nullcontext() if dry_run else registry.locked(wait_ms):
+    with nullcontext() if dry_run else index_lock(registry.cache, wait_ms):
         plan = _plan(registry, newest, oldest, builds, dry_run=dry_run)
         if dry_run:
             return plan
@@ -321,12 +321,11 @@ def run_job(job: IndexDiffJob, *, with_events: bool = False) -> JsonObject:
     try:
         kept = job.run()
         events = {"inputs": kept.result.inputs, "events": list(kept.result.events)} if with_events else {}
-    except DriftlineError as error:
-        return {"ok": False, "repository": job.repository, "code": error.code.wire, "message": error.message}
-    except OSError as error:
-        # Its own message names an absolute path.
-        reason = error.strerror or type(error).__name__
-        return {"ok": False, "repository": job.repository, "code": "INVALID_REQUEST", "message": reason}
+    except (DriftlineError, OSError) as error:
+        # The message of the system names an absolute path.
+        reason = error.message if isinstance(error, DriftlineError) else error.strerror or type(error).__name__
+        code = error.code.wire if isinstance(error, DriftlineError) else "INVALID_REQUEST"
+        return {"ok": False, "repository": job.repository, "code": code, "message": reason}
     result, how = kept.result, {"persisted": kept.persisted, "reused": kept.reused}
     facts = {"ok": True, "repository": job.repository, "diffId": result.diff_id, "changed": result.has_changes}
     return {**facts, **how, "summary": result.summary, **events}

@@ -13,7 +13,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +66,6 @@ class Registry:
     def __init__(self, cache: CacheRoot) -> None:
         self.cache = cache
 
-    def locked(self, wait_ms: int = 0) -> AbstractContextManager[None]:
-        """Hold the lock of the index."""
-        return storage.index_lock(self.cache, wait_ms)
-
     def manifest(self) -> JsonObject:
         """The list of diffs; made again from the directories where it is not there or cannot be read."""
         path = self.cache.inside(_MANIFEST, _MANIFEST)
@@ -107,11 +102,9 @@ class Registry:
             # One of driftline as it is, or made again; one of another tool as far as it is known.
             own = entry if _is_own(entry) else self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
             found.append(own or _foreign_entry(key, entry))
-        wanted = set(modes)
-        ordered = sorted(
-            (entry for entry in found if wanted <= set(entry["modes"])), key=lambda entry: str(entry["diffId"])
-        )
-        return sorted(ordered, key=lambda entry: str(entry["createdAt"]), reverse=True)
+        wanted = [entry for entry in found if {*modes} <= {*entry["modes"]}]
+        wanted.sort(key=lambda entry: str(entry["diffId"]))
+        return sorted(wanted, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
     def load(self, diff_id: str) -> IndexDiff:
         """A persisted diff by its id, complete or not at all."""
