@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import apsw
 
 from driftline.changesets._format import database as sqlite
-from driftline.changesets._format.database import StoredTable, explained, savepoint
+from driftline.changesets._format.database import StoredTable, explained, savepoint, switched
 from driftline.changesets._format.read import Header, Window, key_of, records_in, with_headers
 from driftline.changesets._format.streams import Open, Summary, iterate, operations_of, reopenable, summary
 from driftline.changesets._format.table import (
@@ -212,10 +212,10 @@ def _transaction(
 ) -> Iterator[None]:
     """A write transaction from its start, or a savepoint of a connection; complete or not at all."""
     if connection is database:
-        with explained("the database"), _switched(connection, foreign_keys, triggers), savepoint(connection):
+        with explained("the database"), switched(connection, foreign_keys, triggers), savepoint(connection):
             yield
         return
-    with explained(str(database)), _switched(connection, foreign_keys is not False, triggers):
+    with explained(str(database)), switched(connection, foreign_keys is not False, triggers):
         # A transaction that begins by reading fails at once where another connection writes.
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -245,23 +245,6 @@ def _rebuild(connection: apsw.Connection, name: str) -> None:
         connection.execute(sqlite.rebuild_statement(name))
     except apsw.SQLError as error:
         raise refused("apply_failed", f"nothing was applied: index {name}: {error}. {sqlite.REGISTER}") from error
-
-
-@contextmanager
-def _switched(connection: apsw.Connection, foreign_keys: bool | None, triggers: bool) -> Iterator[None]:
-    """Foreign keys and triggers as requested, and afterwards as they were."""
-    had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
-    had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
-    keys = had_keys if foreign_keys is None else foreign_keys
-    if keys != had_keys and connection.in_transaction:
-        raise OptionError("foreign keys cannot be switched inside a transaction: end it, or leave them as they are")
-    try:
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(keys))
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and triggers))
-        yield
-    finally:
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(had_keys))
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers))
 
 
 def _reports(found: Summary, fit: _Fit, run: _ApplyRun, invert: bool) -> dict[str, TableReport]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import apsw
@@ -46,28 +46,24 @@ def diff_lines(old: str, new: str) -> Iterator[str]:
 def _both_sides(*paths: str) -> Iterator[list[str]]:
     """The paths, with an empty database that has the other side's tables in the place of a side that is not there."""
     model = next((path for path in paths if not is_empty(path)), None)
-    with ExitStack() as stack:
-        given = []
-        for path in paths:
-            if is_empty(path) and model is not None:
-                path = _without_rows(model, Path(stack.enter_context(tempfile.TemporaryDirectory())) / "empty.db")
-            given.append(path)
-        yield given
+    with tempfile.TemporaryDirectory() as folder:
+        empty = (os.path.join(folder, f"empty{number}.db") for number in count())
+        yield [_without_rows(model, next(empty)) if is_empty(path) and model is not None else path for path in paths]
 
 
-def _without_rows(model: str, path: Path) -> str:
+def _without_rows(model: str, path: str) -> str:
     with sqlite.connect(model) as source, sqlite.explained(model):
         left_out = {
             table.name for table in sqlite.stored_tables(source).values() if table.kind == "shadow" or not table.columns
         }
-        made = apsw.Connection(str(path))
+        made = apsw.Connection(path)
         made.execute(f"PRAGMA encoding = '{sqlite.encoding_of(source)}'; PRAGMA user_version = 0")
         objects = source.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
         for name, text in objects:
             if name not in left_out and not str(name).startswith("sqlite_"):
                 made.execute(str(text))
         made.close()
-    return str(path)
+    return path
 
 
 def dump_lines(path: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Literal
@@ -235,18 +235,13 @@ class RowChange:
     def changes_key(self) -> bool:
         """Whether an update moves the row to another key."""
         new = self.new or {}
-        pairs = [(self.key[name], new.get(name, self.key[name])) for name in self.key]
-        return any(type(before) is not type(after) or before != after for before, after in pairs)
+        return not all(_is_same(before, new.get(name, before)) for name, before in self.key.items())
 
     def changed_values(self) -> Row:
         """The new values of an update without its key: those that changed, or all that were sent."""
         known = self.old or {}
-        return {
-            name: value
-            for name, value in (self.new or {}).items()
-            if name not in self.key
-            and not (name in known and type(known[name]) is type(value) and known[name] == value)
-        }
+        sent = {name: value for name, value in (self.new or {}).items() if name not in self.key}
+        return {name: value for name, value in sent.items() if name not in known or not _is_same(known[name], value)}
 
     def complete_new(self) -> Row:
         """The new row with what is known from the old one."""
@@ -254,6 +249,10 @@ class RowChange:
         with AtLine(self.line):
             _check_complete(self.table, row, "unchanged_toast", "a change of key")
         return row
+
+
+def _is_same(one: Field, other: Field) -> bool:
+    return type(one) is type(other) and one == other
 
 
 def deltas_from_cdc(
@@ -416,16 +415,6 @@ class PieceFacts:
     ending: int | None = None
     open_id: str | None = None
     committed: bool = False
-
-    def to_wire(self) -> dict[str, object]:
-        """The facts as plain data, as a task sends them."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {**plain, "counts": dict(self.counts), "others": dict(self.others)}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> PieceFacts:
-        """The facts that a task sent."""
-        return cls(**{**wire, "counts": Counter(wire["counts"]), "others": Counter(wire["others"])})
 
     def see_mark(self, event: CdcEvent, offset: int) -> None:
         """Take notice of where a transaction begins or ends; Maxwell marks every row but the last as a beginning."""

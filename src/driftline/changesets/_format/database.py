@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -164,15 +164,27 @@ def hidden_cause(connection: apsw.Connection, tables: Iterable[Table]) -> str | 
 
 
 def _way_out(connection: apsw.Connection, statement: str) -> str:
-    had = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1)
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-    try:
+    with switched(connection, None, triggers=False), suppress(apsw.Error):
         connection.execute(f"EXPLAIN {statement}")
         return "A trigger needs it: apply with --as-recorded, where the changes already hold what triggers do"
-    except apsw.Error:
-        return REGISTER
+    return REGISTER
+
+
+@contextmanager
+def switched(connection: apsw.Connection, foreign_keys: bool | None, triggers: bool) -> Iterator[None]:
+    """Foreign keys and triggers as requested, and afterwards as they were."""
+    had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
+    had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
+    keys = had_keys if foreign_keys is None else foreign_keys
+    if keys != had_keys and connection.in_transaction:
+        raise OptionError("foreign keys cannot be switched inside a transaction: end it, or leave them as they are")
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and triggers))
+        yield
     finally:
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, had)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(had_keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers))
 
 
 def register_any(connection: apsw.Connection, name: str) -> None:

@@ -485,16 +485,10 @@ def stable_order(numbers: Hashes) -> Indexes:
 
 def _chain_sequence(count: int, buckets: int) -> Indexes:
     """All key indexes sorted by `sequence_numbers`, without sorting."""
-    ends = []
-    end = FIRST_BUCKETS // 2
-    while end < buckets // 2:
-        ends.append(end)
-        end *= 2
+    stages = (buckets // FIRST_BUCKETS).bit_length() - 1
     sequence = np.empty(0, dtype=np.int64)
-    start = 0
-    for end in [*ends, count]:
-        sequence = np.concatenate([np.arange(end - 1, start - 1, -1, dtype=np.int64), sequence[::-1]])
-        start = end
+    for end in [*(FIRST_BUCKETS // 2 << stage for stage in range(stages)), count]:
+        sequence = np.concatenate([np.arange(end - 1, len(sequence) - 1, -1, dtype=np.int64), sequence[::-1]])
     return sequence
 
 

@@ -72,19 +72,13 @@ def _add_row(patch: Patchset, table: Table, schema: TableSchema, row_id: str, fi
     key = _key_values(schema, row_id)
     columns = [column for column in schema.columns if column.name in state.columns]
     values = {column.name: _sqlite_value(state.columns[column.name], column.type) for column in columns}
-    if first_op == "INSERT":
-        # The row did not exist before; if it does not live now, nothing is left of it.
-        if state.live:
-            patch.insert(table, {**dict.fromkeys(table.column_names), **values, **key})
-        return
-    if not state.live:
+    # A row that begins with an INSERT did not exist before; if it does not live now, nothing is left of it.
+    if first_op == "DELETE" or (first_op == "UPDATE" and not state.live):
         patch.delete(table, key)
-    elif first_op == "DELETE":
-        patch.delete(table, key)
+    if state.live and first_op == "UPDATE":
+        patch.update(table, key, {name: value for name, value in values.items() if name not in key})
+    elif state.live:
         patch.insert(table, {**dict.fromkeys(table.column_names), **values, **key})
-    else:
-        changes = {name: value for name, value in values.items() if name not in key}
-        patch.update(table, key, changes)
 
 
 def _key_values(schema: TableSchema, row_id: str) -> dict[str, Value]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any, BinaryIO, Literal, NamedTuple
 
@@ -262,14 +262,6 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 # whether the number of growths since then is even.
 
 
-@dataclass(slots=True)
-class _Section:
-    """A table of the files: its first header, and how many records it has."""
-
-    header: Header
-    records: int = 0
-
-
 class ChangegroupOnDisk:
     """Collects files one after the other, then writes one that does what they do."""
 
@@ -277,32 +269,33 @@ class ChangegroupOnDisk:
         self._shares = max(1, size * _OBJECTS // memory_bytes)
         self._workspace = workspace
         self._limit = memory_bytes // 8
-        self._sections: dict[str, _Section] = {}
+        self._headers: dict[str, Header] = {}  # the first one of each table
+        self._counts: Counter[str] = Counter()
         self._records: SpillStore[tuple[str, int], pa.Table] = self._store()
 
     def add_file(self, stream: IO[bytes]) -> None:
         """Put the records of a file into their shares."""
         for header, found in records_in(Window(b"", stream.read)):
-            name, section = self._section(header)
-            first = section.records
-            section.records += len(found)
+            name = self._name(header)
+            first = self._counts[name]
+            self._counts[name] += len(found)
             keys = [key_of(record, header) for record in found]
             shares = np.fromiter((zlib.crc32(key) % self._shares for key in keys), np.int64, len(keys))
-            columns = [of_numbers(np.arange(first, section.records)), of_bytes(keys), of_bytes(found)]
+            columns = [of_numbers(np.arange(first, self._counts[name])), of_bytes(keys), of_bytes(found)]
             records = pa.Table.from_arrays(columns, schema=_RECORDS)
             for share, part in _parts(records, shares):
                 self._records.add((name, share), part)
 
     def write_to(self, out: IO[bytes]) -> None:
         """Write the sections in first-touch order; a table without surviving changes has none."""
-        for name, section in self._sections.items():
-            effects = np.ones(section.records, dtype=np.int8)
+        for name, header in self._headers.items():
+            effects = np.ones(self._counts[name], dtype=np.int8)
             left: SpillStore[int, pa.Table] = self._store()
             for share in range(self._shares):
-                remaining = _remaining(section, self._records.take((name, share)), effects)
+                remaining = _remaining(header, self._records.take((name, share)), effects)
                 if remaining.num_rows:
                     left.add(share, remaining)
-            self._write_section(out, section.header, left, _growths(effects))
+            self._write_section(out, header, left, _growths(effects))
 
     def _write_section(self, out: IO[bytes], header: Header, left: SpillStore[int, pa.Table], growths: Indexes) -> None:
         plan = SectionPlan(header.table, header.marker, FIRST_BUCKETS << len(growths))
@@ -320,34 +313,33 @@ class ChangegroupOnDisk:
     def _store(self) -> SpillStore[Any, pa.Table]:
         return SpillStore(self._workspace, self._limit, ArrowCodec())
 
-    def _section(self, header: Header) -> tuple[str, _Section]:
+    def _name(self, header: Header) -> str:
         name = folded(header.table.name)
-        if any(other.header.marker != header.marker for other in self._sections.values()):
+        if any(other.marker != header.marker for other in self._headers.values()):
             raise mixed_formats()
-        section = self._sections.setdefault(name, _Section(header))
-        if section.header.table.key_flags != header.table.key_flags:
+        if self._headers.setdefault(name, header).table.key_flags != header.table.key_flags:
             raise other_shape(header.table)
-        return name, section
+        return name
 
 
-def _remaining(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
+def _remaining(header: Header, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
     """What is left of a share, with the number of the record that put it there in place of its sequence.
 
     `effects` is set to what each record did to the number of entries: one more, as many, or one less.
     """
     kept: dict[bytes, tuple[int, bytes]] = {}
-    header = section.header.table.header(section.header.marker)
+    opening = header.table.header(header.marker)
     rows = (zip(*(column.to_pylist() for column in piece.columns), strict=True) for piece in pieces)
     for number, key, record in chain.from_iterable(rows):
         existing = kept.pop(key, None)
         result: bytes | None = record
         if existing is not None:
-            result = merged(header, existing[1], record)
+            result = merged(opening, existing[1], record)
             effects[number] = -1 if result is None else 0
         if result is not None:
             kept[key] = (number, result)
     numbers = np.fromiter((number for number, _ in kept.values()), np.int64, len(kept))
-    hashes = _key_hashes(list(kept), len(section.header.table.key_indexes))
+    hashes = _key_hashes(list(kept), len(header.table.key_indexes))
     records = of_bytes([record for _, record in kept.values()])
     return pa.Table.from_arrays([of_numbers(hashes), of_numbers(numbers), of_bytes(list(kept)), records], schema=SCHEMA)
 
