@@ -251,7 +251,8 @@ def decoded_body(data: bytes, headers: dict[str, str], limit: int) -> Any:
 def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
     import gzip
 
-    for encoding in reversed([name.strip().lower() for name in encodings.split(",") if name.strip()]):
+    # Last a step that changes nothing: the limit holds for a body without encodings too.
+    for encoding in (*reversed([name.strip().lower() for name in encodings.split(",") if name.strip()]), "identity"):
         if encoding in ("gzip", "x-gzip"):
             try:
                 data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(limit + 1)
@@ -262,9 +263,7 @@ def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
         elif encoding != "identity":
             raise CaptureError(f"the encoding {encoding!r} is not known")
         if len(data) > limit:
-            break
-    if len(data) > limit:
-        raise CaptureError(f"the body has more than {limit:,} bytes")
+            raise CaptureError(f"the body has more than {limit:,} bytes")
     return data
 
 
@@ -535,11 +534,10 @@ class Masker:
 
     def _masked(self, path: str) -> tuple[str, PathState, bool]:
         """A path with its keys masked, how far the mask paths are matched there, and whether one is."""
-        text, state, is_masked = self._stepped(path[1:], self._start, self._start.removed_by is not None)
-        return f"${text}", state, is_masked
+        return self._stepped(path, self._start, self._start.removed_by is not None)
 
     def _stepped(self, path: str, state: PathState, is_masked: bool) -> tuple[str, PathState, bool]:
-        parts = []
+        parts = ["$"]
         for found in STEP.finditer(path):
             quoted = found["quoted"]
             state = state.step(found["name"] if quoted is None else unescaped(quoted))  # None for the items of an array

@@ -66,9 +66,13 @@ def run_batch(
         target.mkdir(parents=True, exist_ok=True)
     for endpoint in job.schemas:
         job.plan(endpoint)  # a schema that cannot be used is said before any work
-    with _workshop(target) as folder:
-        results = _run_ranges(job, folder, scheduler, tracker)
-        return _write_output(job, target, results)
+    folder = target / f".work-{secrets.token_hex(8)}"  # beside the output, so that all workers see it
+    with core.io_errors(target):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _write_output(job, target, _run_ranges(job, str(folder), scheduler, tracker))
+    finally:
+        core.remove(folder)
 
 
 def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: core.Tracker) -> list[RangeResult]:
@@ -105,13 +109,9 @@ def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:
     if wanted <= 1:
         return []
     splits = splits_of(job, max(job.size // _SAMPLED_SPLITS, 1 << 16))
-    keys = sorted(key for split in splits for key in _sample_keys(job, split))
+    records = ((record for record, _ in records_of(job, split) if record is not None) for split in splits)
+    keys = sorted(sort_key(record) for given in records for record in islice(given, SAMPLED_RECORDS))
     return [keys[len(keys) * number // wanted] for number in range(1, wanted)] if keys else []
-
-
-def _sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
-    records = (record for record, _ in records_of(job, split) if record is not None)
-    return [sort_key(record) for record in islice(records, SAMPLED_RECORDS)]
 
 
 def _write_output(job: BatchJob, target: core.Location, results: list[RangeResult]) -> BatchTotals:
@@ -171,18 +171,6 @@ def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Json]]:
 
 def _pretty(value: object) -> bytes:
     return indented(to_json_bytes(value), 1) + b"\n"
-
-
-@contextmanager
-def _workshop(target: core.Location) -> Iterator[str]:
-    """A folder for files in between, beside the output so that all workers see it."""
-    place = target / f".work-{secrets.token_hex(8)}"
-    with core.io_errors(target):
-        place.mkdir(parents=True, exist_ok=True)
-    try:
-        yield str(place)
-    finally:
-        core.remove(place)
 
 
 class _Local(NamedTuple):
@@ -267,8 +255,13 @@ def _read_spool(spool: Spool, id_name: str, lines_before: list[int]) -> Iterator
 
 def compare_range(spools: list[Spool], job: BatchJob, lines_before: list[int], folder: str) -> RangeResult:
     """Compare the pairs of one range in the order of their ids; `lines_before` counts the lines before each split."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = pa.schema(
+        [("id", pa.string()), ("endpoint", pa.string()), ("is_match", pa.bool_()), ("mismatches", pa.int64()),
+         ("warnings", pa.int64()), ("error", pa.string()), ("report", pa.string())]
+    )  # fmt: skip
     # The spools come in the order of the splits and sorting is stable: equal ids keep the order of the input.
     records = [record for spool in spools for record in _read_spool(spool, job.id_name, lines_before)]
     records.sort(key=sort_key)
@@ -279,11 +272,11 @@ def compare_range(spools: list[Spool], job: BatchJob, lines_before: list[int], f
         with (
             core.io_errors(lines),
             open(lines, "wb", buffering=1 << 20) as out,
-            pq.ParquetWriter(table, _report_schema(), compression="zstd") as writer,
+            pq.ParquetWriter(table, schema, compression="zstd") as writer,
         ):
             rows = (work.do(pair, out) for pair in (_joined(records) if len(job.sources) > 1 else records))
             while group := list(islice(rows, _ROWS_PER_GROUP)):
-                writer.write_batch(_batch(group, writer.schema))
+                writer.write_batch(_batch(group, schema))
         return RangeResult(publish(lines), publish(table), work.totals)
 
 
@@ -327,7 +320,9 @@ class _RangeWork:
                 pair.id = self._masker.identity(pair.id, self.job.id_name)
         except PayloadError as error:
             if self._masker is not None:
-                self._mask_error(pair, error)
+                pair.id = self._masker.identity(pair.id, self.job.id_name)
+                if (partial := error.context.get("partial_result")) is not None:
+                    error.context["partial_result"] = self._masker.report(Report.of(partial)).to_dict()
             code = error.code.wire
             self.totals.add_failure(pair, key, code, error.message)
             found: dict[str, Any] = {"line": pair.line, **_answer(error)}
@@ -354,13 +349,6 @@ class _RangeWork:
             old, new = (answer_of(value, self.job.headers, side) for value, side in ((old, "old"), (new, "new")))
             self._note_met(pair, old["body"], new["body"])
         return plan.compare_values(old, new)
-
-    def _mask_error(self, pair: Record, error: PayloadError) -> None:
-        assert self._masker is not None
-        pair.id = self._masker.identity(pair.id, self.job.id_name)
-        partial = error.context.get("partial_result")
-        if partial is not None:
-            error.context["partial_result"] = self._masker.report(Report.of(partial)).to_dict()
 
     def _note_met(self, pair: Record, old: object, new: object) -> None:
         """Look for rules that were not met before."""
@@ -410,15 +398,6 @@ def _lonely(pair: Record) -> Report:
     )
     summary = {"total_fields_checked": 0, "mismatches_found": 1, "warnings_count": 0, "fields_ignored": 0}
     return Report(False, summary, [entry], [])
-
-
-def _report_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [("id", pa.string()), ("endpoint", pa.string()), ("is_match", pa.bool_()), ("mismatches", pa.int64()),
-         ("warnings", pa.int64()), ("error", pa.string()), ("report", pa.string())]
-    )  # fmt: skip
 
 
 def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:

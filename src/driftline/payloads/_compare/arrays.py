@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.payloads._compare import pairing
@@ -172,19 +173,17 @@ def _without_collector(items: int) -> Iterator[None]:
 
 
 # Keyed arrays: items are aligned by the normalised values of their key fields.
+@dataclass(slots=True)
 class _Side:
     """The items of one side by key, in their order, and those without a key.
 
     `values` holds the key values of a token, unless the token is the only value itself.
     """
 
-    __slots__ = ("by_key", "duplicates", "keyless", "values")
-
-    def __init__(self) -> None:
-        self.by_key: dict[Any, Any] = {}
-        self.values: dict[Any, tuple[Json, ...]] = {}
-        self.duplicates: dict[Any, list[Json]] = {}
-        self.keyless: list[tuple[int, Json]] = []
+    by_key: dict[Any, Any] = field(default_factory=dict)
+    values: dict[Any, tuple[Json, ...]] = field(default_factory=dict)
+    duplicates: dict[Any, list[Json]] = field(default_factory=dict)
+    keyless: list[tuple[int, Json]] = field(default_factory=list)
 
     def step(self, paths: tuple[KeyPath, ...], token: Any) -> tuple[tuple[KeyPath, ...], tuple[Json, ...]]:
         """The step of a path that names an item."""
@@ -235,10 +234,9 @@ def _keyed_items(plan: NodePlan) -> Items:
 
 
 def _gather(items: list[Json], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
-    found = _Side()
     if quick_name is not None and (whole := _by_text(items, quick_name)) is not None:
-        found.by_key = whole
-        return found
+        return _Side(whole)
+    found = _Side()
     for index, item in enumerate(items):
         run.check_at(index)
         key = read_key(item, side, run)

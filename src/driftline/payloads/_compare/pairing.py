@@ -381,8 +381,9 @@ class Pairer:
         """Pair what matches in a group of items of one coarse token, by their positions on both sides."""
         # The axis along which the windows of a group contain the fewest candidates.
         lines = [line for axis in self._axes if (line := self._along(*axis, lefts, rights)) is not None]
-        line = min(lines, key=attrgetter("candidates")) if lines else None
-        edges = self._edges(lefts, rights, line)
+        anywhere = _Line(dict.fromkeys(lefts, 0.0), dict.fromkeys(rights, 0.0), 0.0)
+        line = min(lines, key=attrgetter("candidates"), default=anywhere)
+        edges = self._edges(lefts, line)
         if edges is None:
             self._sweep(lefts, rights, line)
             return
@@ -408,30 +409,25 @@ class Pairer:
                 places[side][position] = place
         return _Line(places[OLD], places[NEW], meaning.width)
 
-    def _edges(self, lefts: list[int], rights: list[int], line: _Line | None) -> dict[int, list[int]] | None:
+    def _edges(self, lefts: list[int], line: _Line) -> dict[int, list[int]] | None:
         """What matches what; None where finding out takes too many trials."""
-        trials = line.candidates if line is not None else len(lefts) * len(rights)
-        if trials > MAX_TRIALS:
+        if line.candidates > MAX_TRIALS:
             return None
         edges: dict[int, list[int]] = {}
         for left in lefts:
             self._run.check_deadline()
-            near = line.near(left) if line is not None else rights
-            edges[left] = sorted(right for right in near if self._matches(left, right))
+            edges[left] = sorted(right for right in line.near(left) if self._matches(left, right))
         return edges
 
-    def _sweep(self, lefts: list[int], rights: list[int], line: _Line | None) -> None:
+    def _sweep(self, lefts: list[int], rights: list[int], line: _Line) -> None:
         """Pair along the axis; exact where one number alone is tolerant."""
         self.is_exact = False
         wanted = set(rights)
-        free = rights
-        if line is not None:
-            lefts, free = sorted(lefts, key=line.lefts.__getitem__), [right for right in line.order if right in wanted]
-        places = line.rights if line is not None else dict.fromkeys(rights, 0.0)
+        free, places = [right for right in line.order if right in wanted], line.rights
         start = 0
-        for left in lefts:
+        for left in sorted(lefts, key=line.lefts.__getitem__):
             self._run.check_deadline()
-            low, high = line.window(left) if line is not None else (0.0, 0.0)
+            low, high = line.window(left)
             while start < len(free) and (free[start] not in wanted or places[free[start]] < low):
                 start += 1
             trials = 0
@@ -447,7 +443,7 @@ class Pairer:
 
 
 class _Line:
-    """The items of a group along an axis."""
+    """The items of a group along an axis; all at one place where there is none."""
 
     def __init__(self, lefts: dict[int, float], rights: dict[int, float], width: float) -> None:
         self.lefts, self.rights, self._width = lefts, rights, width
@@ -552,20 +548,16 @@ class _Matching:
         other, mine = self.owner[right], self.partner[left]
         if other is not None and other < left:
             return False
-        if other is None or mine is None:
-            # As many pairs as before: one partner is set free, or one item of Old that comes later is.
-            if mine is not None:
-                self.owner[mine] = None
-            if other is not None:
-                self.partner[other] = None
-            self.partner[left], self.owner[right] = right, left
-            return True
         self.partner[left], self.owner[right] = right, left
-        self.partner[other] = self.owner[mine] = None
+        if mine is not None:
+            self.owner[mine] = None
+        if other is not None:
+            self.partner[other] = None
+        if other is None or mine is None:
+            return True  # as many pairs as before: one partner is set free, or one item of Old that comes later is
         # One pair is lost. A way to win it back begins at one of the two that were set free: any other would have made
         # the matching larger before.
-        barred = fixed | {right}
-        if self._augment(other, self.edges, self.partner, self.owner, set(barred)):
+        if self._augment(other, self.edges, self.partner, self.owner, fixed | {right}):
             return True
         if self._augment(mine, self.back, self.owner, self.partner, set(range(left + 1))):
             return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
-from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.report import Observer, Run
 from driftline.payloads._rules.meaning import Meaning
 from driftline.payloads._values.paths import Path, escape_pointer, render
 from driftline.payloads._values.values import CONTAINERS, MISSING, Json, Value
@@ -46,7 +46,7 @@ class _Held(NamedTuple):
     keeps_indexes: bool
 
 
-class Recorder(Run):
+class Recorder(Run, Observer):
     """A run that records where its differences are in Old as it is written.
 
     Paths are known by identity: the path of a container is the parent in the paths of what is inside.
@@ -71,9 +71,6 @@ class Recorder(Run):
 
     def members(self, path: Path, old: dict[str, Json], new: dict[str, Json], names: dict[str, str]) -> None:
         self._held[id(path)] = _Held(path, old, new, names, keeps_indexes=False)
-
-    def alone(self, path: Path, side: int, value: Value) -> None:
-        """A difference is reported for it where it is one."""
 
     def error(
         self, kind: str, path: Path, old: Value, new: Value, message: str, rule: str | None = None, **more: object

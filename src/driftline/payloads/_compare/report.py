@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -220,15 +220,17 @@ class StopComparisonError(Exception):
 
 
 class Owner(NamedTuple):
-    """Two objects that conditions of their members refer to, with their plan (a `NodePlan`, defined later)."""
+    """Two objects that conditions of their members refer to, with their plan."""
 
-    plan: object
+    plan: Any  # a `NodePlan`, defined later
     old: Value
     new: Value
 
 
-class Observer(Protocol):
-    """Collects what the comparison pairs with each other, whether it differs or not."""
+class Observer:
+    """Collects what the comparison pairs with each other, whether it differs or not; this one nothing."""
+
+    __slots__ = ()
 
     def leaf(self, path: Path, old: Value, new: Value, meaning: Meaning) -> None:
         """Two values of which at least one is a scalar, and what their rules mean."""

@@ -90,12 +90,9 @@ def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iter
     sifted = sift(plan, value, side, run)
     for name, item in sifted.members.items():
         child = plan.member(name, sifted.renamed.get(name)) if side == OLD else plan.member(name)
-        if child.condition is None and child.rules.strategy == "ignore":
-            continue
-        if is_absent(child, item):
-            continue
-        names.add(name)
-        yield name, item, child
+        if not (child.condition is None and child.rules.strategy == "ignore") and not is_absent(child, item):
+            names.add(name)
+            yield name, item, child
     for name in plan.defaulted:
         child = plan.member(name)
         if name not in names and child.rules.strategy != "ignore":
@@ -297,15 +294,10 @@ def _fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
 
 def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> bool:
     found = sift(plan, value, side, run).members
-    for name in plan.node.required:
-        if name not in found and plan.member(name).rules.default is MISSING:
-            return False
-    for name in plan.node.properties:
-        item = found.get(name, MISSING)
-        child = plan.member(name)
-        if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run):
-            return False
-    return True
+    if any(name not in found and plan.member(name).rules.default is MISSING for name in plan.node.required):
+        return False
+    declared = ((plan.member(name), found[name]) for name in plan.node.properties if name in found)
+    return all(is_absent(child, item) or fits(child, item, side, run) for child, item in declared)
 
 
 # `x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object that owns the field). Those
@@ -390,7 +382,6 @@ def _quick(node: Any, *, is_test: bool) -> Operand | None:
 
     def read(run: Run, side: int) -> Any:
         owner = run.root if is_root or not run.owners else run.owners[-1]
-        assert isinstance(owner.plan, NodePlan)
         found, plan = found_at(owner.plan, owner.old if side == OLD else owner.new, names, side, run)
         if is_test or found is MISSING:
             return found is not MISSING if is_test else filters.UNDEFINED
@@ -401,7 +392,6 @@ def _quick(node: Any, *, is_test: bool) -> Operand | None:
 
 def _normalised(owner: Owner, side: int, run: Run) -> Any:
     """A normalised copy, made once in a comparison, because all members of an object need the same one."""
-    assert isinstance(owner.plan, NodePlan)
     value = owner.old if side == OLD else owner.new
     key = ("copy", id(owner.plan), id(value), side)
     known = run.views.get(key)

@@ -335,24 +335,27 @@ def tally(old, new):
     if not len(old) == {count} == len(new):
         return -1
     leaves = {leaves}
+    try:
 {members}
+    except KeyError:
+        return -1
     return leaves
 """
 _MEMBER = """
-    left = old[{old_name}]
-    right = new[{name}]
+        left = old[{old_name}]
+        right = new[{name}]
 """
 _LEAF = """
-    if not ({test}):
-        return -1
+        if not ({test}):
+            return -1
 """
 _NESTED = """
-    if not (type(left) is dict is type(right) and (below := {tally}(left, right)) >= 0):
-        return -1
-    leaves += below
+        if not (type(left) is dict is type(right) and (below := {tally}(left, right)) >= 0):
+            return -1
+        leaves += below
 """
 _IGNORED = """
-    leaves += {one} if type(left) is str is type(right) else {one} * union_leaf_count(left, right)
+        leaves += {one} if type(left) is str is type(right) else {one} * union_leaf_count(left, right)
 """
 
 
@@ -371,14 +374,11 @@ def _shape_match(plan: NodePlan) -> Match | None:
         nonlocal last
         if run.depth >= quick_depth:
             return False
-        try:
-            # A function recognises its objects by the names of their members, so that the last one is tried at once.
-            tally = last(old, new)
-        except KeyError:
-            tally = -1
+        # A function recognises its objects by the names of their members, so that the last one is tried at once.
+        tally = last(old, new)
         if tally < 0:
             found = find(old)
-            if found is last or (tally := _tally(found, old, new)) < 0:
+            if found is last or (tally := found(old, new)) < 0:
                 return False
             last = found
         if tally < IGNORED_LEAF:
@@ -393,13 +393,6 @@ def _shape_match(plan: NodePlan) -> Match | None:
 
 def _never(_old: dict[str, Json], _new: dict[str, Json]) -> int:
     return -1
-
-
-def _tally(function: Tally, old: dict[str, Json], new: dict[str, Json]) -> int:
-    try:
-        return function(old, new)
-    except KeyError:
-        return -1
 
 
 def _finder(plan: NodePlan) -> Callable[[dict[str, Json]], Tally]:

@@ -97,8 +97,7 @@ class Meaning:
     @property
     def keeps_texts(self) -> bool:
         """Whether texts, but for the empty one, match only where they are equal."""
-        is_untouched = not self.texts and all(step is scalars.EMPTY_STRING_AS_NULL for step in self.steps)
-        return is_untouched and self.ends["string"].token is scalars.scalar_token
+        return not (self.texts or self._alters) and self.ends["string"].token is scalars.scalar_token
 
     @property
     def keeps_equal(self) -> bool:

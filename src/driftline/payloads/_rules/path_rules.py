@@ -52,14 +52,9 @@ class PathRule:
     @property
     def text(self) -> str:
         """The flag as reports name it."""
-        values = "".join(
-            f"={_shown(value)}" for name, value in self.extensions if name not in ("array-mode", "allow-new-members")
-        )
-        return f"{self.flag} {self.path}{values}"
-
-
-def _shown(value: object) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+        values = [value for name, value in self.extensions if name not in ("array-mode", "allow-new-members")]
+        shown = (",".join(value) if isinstance(value, tuple) else value for value in values)
+        return f"{self.flag} {self.path}{''.join(f'={value}' for value in shown)}"
 
 
 def path_flags(select: tuple[str | None, str | None] = (None, None), **given: Iterable[str]) -> tuple[PathRule, ...]:
@@ -171,18 +166,13 @@ class PathState:
         return state
 
     def _moved(self, name: Key) -> PathState:
-        positions: set[tuple[int, int]] = set()
-        for query, at in self._positions:
-            steps = self._queries[query].steps
-            if at < len(steps):
-                if steps[at].is_descendant:
-                    positions.add((query, at))
-                if steps[at].takes(name):
-                    positions.add((query, at + 1))
-        frozen = frozenset(positions)
-        if frozen not in self._known:
-            self._known[frozen] = PathState(self._queries, frozen, self._known)
-        found: PathState = self._known[frozen]
+        waiting = [(place, self._queries[place[0]].steps[place[1] : place[1] + 1]) for place in self._positions]
+        stayed = {place for place, rest in waiting for step in rest if step.is_descendant}
+        moved = {(query, at + 1) for (query, at), rest in waiting for step in rest if step.takes(name)}
+        positions = frozenset(stayed | moved)
+        if positions not in self._known:
+            self._known[positions] = PathState(self._queries, positions, self._known)
+        found: PathState = self._known[positions]
         return found
 
 
@@ -209,10 +199,8 @@ def start_state(
             _add_ignore(text, f"{EXTENSION_PREFIX}global-ignores: {text}", queries, located)
         except BadPathError as error:
             bad[text] = str(error)
-    for flag in flags:
+    for flag in (flag for flag in flags if flag.flag not in _SELECT):
         try:
-            if flag.flag in _SELECT:
-                continue
             if flag.extensions:
                 queries.append(_rule_query(flag))
             else:

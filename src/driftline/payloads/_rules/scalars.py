@@ -305,41 +305,28 @@ def epoch(written: TimeFormat) -> Step | None:
     old, new = written.epoch
     if old is None and new is None:
         return None
-    change_old = _from_epoch(old) if old is not None else None
-    change_new = change_old if new == old else _from_epoch(new) if new is not None else None
-    return Step(change_old, change_new, changes_type=True, undo=None if old is None else _to_epoch(old))
+    change_old, change_new = (None if unit is None else partial(_from_epoch, unit) for unit in (old, new))
+    return Step(change_old, change_new, changes_type=True, undo=None if old is None else partial(_to_epoch, old))
 
 
-def _from_epoch(unit: int) -> Change:
+def _from_epoch(unit: int, value: Value) -> Any:
     """A count since 1970 becomes the ISO text of the date and time that it means."""
-
-    def change(value: Value) -> Any:
-        if value is None:
-            return value
-        try:
-            return _iso_text(int(values.numeric_value(value) * unit))
-        except (OverflowError, ArithmeticError):
-            raise CastError("too large for a date") from None
-
-    return change
-
-
-def _to_epoch(unit: int) -> Change:
-    """The count since 1970 of a date and time in ISO text."""
-
-    def change(value: Value) -> Any:
-        moment = values.parse_iso(value) if isinstance(value, str) else None
-        if moment is None:
-            return value
-        return values.exact_product(moment.nanoseconds - _EPOCH_NANOSECONDS, 1 / Decimal(unit))
-
-    return change
-
-
-def _iso_text(nanoseconds: int) -> str:
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    moment = (_EPOCH_START + timedelta(seconds=seconds)).isoformat()
+    if value is None:
+        return value
+    try:
+        seconds, rest = divmod(int(values.numeric_value(value) * unit), 1_000_000_000)
+        moment = (_EPOCH_START + timedelta(seconds=seconds)).isoformat()
+    except (OverflowError, ArithmeticError):
+        raise CastError("too large for a date") from None
     return f"{moment}.{rest:09d}Z" if rest else f"{moment}Z"
+
+
+def _to_epoch(unit: int, value: Value) -> Any:
+    """The count since 1970 of a date and time in ISO text."""
+    moment = values.parse_iso(value) if isinstance(value, str) else None
+    if moment is None:
+        return value
+    return values.exact_product(moment.nanoseconds - _EPOCH_NANOSECONDS, 1 / Decimal(unit))
 
 
 class ExtensionKind(NamedTuple):

@@ -306,16 +306,12 @@ class _MarkReader(_Reader):
 @lru_cache(maxsize=8192)
 def _plain(text: str) -> Any:
     """The value of a plain scalar."""
-    if not text or text[0] in "0123456789-+.~nNtTfF=<":
-        if _INTEGER.fullmatch(text) and len(text) < 4000:
-            return int(text)
-        if _DECIMAL.fullmatch(text):
-            return float(text)
-        return _resolved(text)
-    return text
-
-
-def _resolved(text: str) -> Any:
+    if text and text[0] not in "0123456789-+.~nNtTfF=<":
+        return text
+    if _INTEGER.fullmatch(text) and len(text) < 4000:
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     from ruamel.yaml.nodes import ScalarNode
 
     tag = str(_loader_class()().resolver.resolve(ScalarNode, text, (True, False)))

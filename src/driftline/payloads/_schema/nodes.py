@@ -192,7 +192,7 @@ class SchemaDocument:
         reference = schema.get("$ref")
         if isinstance(reference, str):
             types = self._fold(self.resolve(reference, f"{pointer}/$ref"), node, chain)
-        for part in self._list(schema, "allOf", pointer):
+        for _, part in self._children(schema, "allOf", pointer, list):
             types = _narrowed(types, self._fold(part, node, chain))
         types = _narrowed(types, self._types(schema, pointer))
         self._fold_own(schema, pointer, node, is_part=len(chain) > 1)
@@ -205,9 +205,9 @@ class SchemaDocument:
         return types
 
     def _fold_own(self, schema: dict[str, Any], pointer: str, node: Node, *, is_part: bool) -> None:
-        for name, child in self._mapping(schema, "properties", pointer):
+        for name, child in self._children(schema, "properties", pointer, dict):
             node.properties[name] = _joined(node.properties.get(name, ()), child)
-        for text, child in self._mapping(schema, "patternProperties", pointer):
+        for text, child in self._children(schema, "patternProperties", pointer, dict):
             try:
                 SafePattern(text)
             except PatternError as error:
@@ -236,16 +236,16 @@ class SchemaDocument:
         if isinstance(items, dict):
             node.items = _joined(node.items, Fragment(items, f"{pointer}/items"))
         elif isinstance(items, list):
-            node.prefix_items = [(part,) for part in self._list(schema, "items", pointer)]
+            node.prefix_items = [(part,) for _, part in self._children(schema, "items", pointer, list)]
         elif items is not None and not isinstance(items, bool):
             raise self.error("items must be a schema", f"{pointer}/items")
         if "prefixItems" in schema:
-            node.prefix_items = [(part,) for part in self._list(schema, "prefixItems", pointer)]
+            node.prefix_items = [(part,) for _, part in self._children(schema, "prefixItems", pointer, list)]
 
     def _fold_choices(self, schema: dict[str, Json], pointer: str, node: Node, *, is_part: bool) -> None:
         name, targets = self._discriminator(schema, pointer)
         for keyword in ("oneOf", "anyOf"):
-            branches = list(self._list(schema, keyword, pointer))
+            branches = [branch for _, branch in self._children(schema, keyword, pointer, list)]
             if branches:
                 node.choices.append(self._choice(branches, name, targets))
         # A parent that its children extend with allOf must not choose among these children again.
@@ -301,19 +301,16 @@ class SchemaDocument:
             raise self.error("required must be a list of names", f"{pointer}/required")
         return required
 
-    def _mapping(self, schema: dict[str, Json], keyword: str, pointer: str) -> Iterator[tuple[str, Fragment]]:
-        given = schema.get(keyword, {})
-        if not isinstance(given, dict):
-            raise self.error(f"{keyword} must be an object", f"{pointer}/{keyword}")
-        for name, child in given.items():
-            yield name, Fragment(child, f"{pointer}/{keyword}/{escape_pointer(name)}")
-
-    def _list(self, schema: dict[str, Json], keyword: str, pointer: str) -> Iterator[Fragment]:
-        given = schema.get(keyword, [])
-        if not isinstance(given, list):
-            raise self.error(f"{keyword} must be a list of schemas", f"{pointer}/{keyword}")
-        for position, child in enumerate(given):
-            yield Fragment(child, f"{pointer}/{keyword}/{position}")
+    def _children(
+        self, schema: dict[str, Any], keyword: str, pointer: str, kind: type[Any]
+    ) -> Iterator[tuple[str, Fragment]]:
+        """The schemas under a keyword, by their names or, in a list, their positions."""
+        given: Any = schema.get(keyword, kind())
+        if not isinstance(given, kind):
+            wanted = "an object" if kind is dict else "a list of schemas"
+            raise self.error(f"{keyword} must be {wanted}", f"{pointer}/{keyword}")
+        for name, child in given.items() if isinstance(given, dict) else enumerate(given):
+            yield str(name), Fragment(child, f"{pointer}/{keyword}/{escape_pointer(str(name))}")
 
 
 def open_document(schema: object) -> SchemaDocument:

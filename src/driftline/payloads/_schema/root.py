@@ -152,10 +152,10 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, J
 
 
 # Where schemas are inside a schema: under names, in a list, or directly.
-_CHILDREN = {
-    **dict.fromkeys(("properties", "patternProperties"), "names"),
-    **dict.fromkeys(("allOf", "oneOf", "anyOf", "prefixItems"), "list"),
-    **dict.fromkeys(("items", "additionalProperties"), "schema"),
+_CHILDREN: dict[str, Any] = {
+    **dict.fromkeys(("properties", "patternProperties"), dict),
+    **dict.fromkeys(("allOf", "oneOf", "anyOf", "prefixItems"), list),
+    **dict.fromkeys(("items", "additionalProperties"), object),
 }
 # A pointer, or a step below one: large documents have many places, and few of them are ever named.
 _Link = Any  # str | tuple[_Link, str | int]
@@ -198,14 +198,12 @@ class Survey:
                     elif word.startswith(EXTENSION_PREFIX) and not is_beyond:
                         place = f"{_pointer(link)}/{escape_pointer(word)}"
                         self.extensions.setdefault(word, []).append(Extension(value, place))
-                elif shape == "schema":
+                elif shape is object:
                     waiting.append((value, (link, word), file))
-                elif shape == "names" and type(value) is dict:
+                elif shape is type(value):
                     below = (link, word)
-                    waiting.extend([(child, (below, name), file) for name, child in value.items()])
-                elif shape == "list" and type(value) is list:
-                    below = (link, word)
-                    waiting.extend([(child, (below, number), file) for number, child in enumerate(value)])
+                    children = value.items() if shape is dict else enumerate(value)
+                    waiting.extend([(child, (below, step), file) for step, child in children])
             self.schemas += not is_beyond
             self.leaves += not is_beyond and len(waiting) == known
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import BatchJob, Record, open_source, records_of, splits_of
 from driftline.payloads._compare.compare import compile as compile_schema
+from driftline.payloads._compare.report import Observer
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root
 from driftline.payloads._suggest import evidence
@@ -101,7 +102,7 @@ def _depth(place: Place) -> tuple[int, str]:
     return len(place), str(place)
 
 
-class Sightings:
+class Sightings(Observer):
     """Collects, place by place, the leaves and arrays that a comparison paired, with the number of their pair."""
 
     def __init__(self) -> None:
@@ -115,9 +116,6 @@ class Sightings:
 
     def array(self, path: Path, old: list[Any], new: list[Any], _keeps_indexes: bool) -> None:
         self.arrays.setdefault(place_of(path), []).append(Sighting(self.pair, old, new))
-
-    def members(self, path: Path, old: dict[str, Any], new: dict[str, Any], names: dict[str, str]) -> None:
-        """Their members come one by one."""
 
     def alone(self, path: Path, side: int, value: Value) -> None:
         """A member or an item without a partner."""
@@ -157,10 +155,9 @@ def find_renames(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
     reported: set[tuple[Place, str]] = set()
     for _ in range(_RENAME_ROUNDS):
         grew = False
-        for place, members in known.bags(pairs).items():
-            for candidate, rivals in _chosen(members):
-                if (place, candidate.old) in reported:
-                    continue
+        found = ((place, members, *one) for place, members in known.bags(pairs).items() for one in _chosen(members))
+        for place, members, candidate, rivals in found:
+            if (place, candidate.old) not in reported:
                 reported.add((place, candidate.old))
                 if not candidate.is_constant:
                     known.rename(place, candidate.old, candidate.new)
@@ -294,11 +291,9 @@ class _Lists(NamedTuple):
 
     def tokens(self, names: Collection[str] | None) -> list[tuple[list[str], list[str]]]:
         """The arrays as tokens of their items, or of some members."""
-        if names is None:
-            return [(list(map(token, old)), list(map(token, new))) for old, new in self.renamed]
-        chosen = sorted(names)
-        sides = [[[token([item[name] for name in chosen]) for item in side] for side in pair] for pair in self.renamed]
-        return [(old, new) for old, new in sides]
+        chosen = sorted(names or ())
+        spell = token if names is None else (lambda item: token([item[name] for name in chosen]))
+        return [(list(map(spell, old)), list(map(spell, new))) for old, new in self.renamed]
 
     def turned(self, names: Collection[str] | None) -> Share:
         """In what share of the pairs the same items are in another order."""
@@ -329,7 +324,9 @@ class _Array:
         keyed = self._keyed(lists, names)
         if keyed is not None:
             return keyed
-        telling = [name for name in sorted(names) if _is_telling(lists, name)]
+        # Members whose values are the same bag on both sides of most arrays.
+        bags = {name: [Counter(old) == Counter(new) for old, new in lists.tokens((name,))] for name in sorted(names)}
+        telling = [name for name, same in bags.items() if sum(same) >= _AGREE * len(lists.given)]
         return self._unordered(lists, telling) if len(telling) * 2 > len(names) else None
 
     def _items(self) -> Iterator[Any]:
@@ -388,14 +385,7 @@ class _Array:
 def _is_key(old: list[str], new: list[str]) -> bool:
     if len(set(old)) != len(old) or len(set(new)) != len(new):
         return False
-    spare = 1 if len(old) != len(new) else 0
-    return len(set(old) & set(new)) >= min(len(old), len(new)) - spare
-
-
-def _is_telling(lists: _Lists, name: str) -> bool:
-    """Whether the values of a member are the same bag on both sides of most arrays."""
-    same = sum(Counter(old) == Counter(new) for old, new in lists.tokens((name,)))
-    return same >= _AGREE * len(lists.given)
+    return len(set(old) & set(new)) >= min(len(old), len(new)) - (len(old) != len(new))
 
 
 # All steps.
@@ -475,17 +465,15 @@ class _Noise:
         self.pairs = len(again)
         self._known = known
         self._seen = known.observe(again, are_both_old=True)
-        self._rows = {place: list(self._telling(place, rows)) for place, rows in self._seen.leaves.items()}
-
-    def rows(self, place: Place) -> list[Sighting]:
-        """What Old said twice at a place, of the pairs that can tell."""
-        return self._rows.get(place, [])
+        # What Old said twice at a place, of the pairs that can tell.
+        found = {place: list(self._telling(place, rows)) for place, rows in self._seen.leaves.items()}
+        self.rows = defaultdict(list, found)
 
     def can_be_sure(self, place: Place) -> bool:
         """Whether the items around a place are surely those that belong together: no values moved between them."""
         if "unordered" in self._arrays(place).values():
             return False
-        return len(self.rows(place)) == len(_both(self._seen.leaves.get(place, [])))
+        return len(self.rows[place]) == len(_both(self._seen.leaves.get(place, [])))
 
     def _arrays(self, place: Place) -> dict[Place, Any]:
         """The arrays around a place and their modes."""
@@ -555,7 +543,7 @@ def _scalar(place: Place, rows: list[Sighting], noise: _Noise) -> Iterator[Sugge
     found = [row for row in _both(rows) if not any(isinstance(value, dict | list) for value in row)]
     both = [(row.old, row.new) for row in found]
     differing = [pair for pair in both if not same_json(*pair)]
-    old_share, new_share = Share.of(noise.rows(place)), Share.of(found)
+    old_share, new_share = Share.of(noise.rows[place]), Share.of(found)
     is_noisy = old_share.differing >= evidence.MIN_NOISY
     if is_noisy and noise.can_be_sure(place) and new_share.is_within(old_share):
         yield _noise_rule(place, both, noise, (old_share, new_share), "sure")
@@ -589,17 +577,15 @@ def _explained(place: Place, both: list[Pair], differing: list[Pair]) -> Suggest
 
 
 def _noise_rule(place: Place, both: list[Pair], noise: _Noise, shares: tuple[Share, Share], level: str) -> Suggestion:
-    rows = noise.rows(place)
+    rows = noise.rows[place]
     values = [value for row in rows for value in row[1:]] + [new for _, new in both] + [old for old, _ in both]
     shape = evidence.shape_of(values)
-    if shape is not None:
-        rule: dict[str, Json] = {"pattern": shape}
-    else:
-        rule = {"strategy": "ignore" if any(value is None for value in values) else "exists"}
+    loose: dict[str, Json] = {"strategy": "ignore" if any(value is None for value in values) else "exists"}
     old, new = shares
     why = f"Old differs from itself in {old} old-old pairs, New from Old in {new} pairs"
     examples = [(row.old, row.new) for row in rows if not same_json(row.old, row.new)][:3]
     unseen = old.upper if level == "sure" else max(old.upper, new.upper)
+    rule: dict[str, Json] = {"pattern": shape} if shape is not None else loose
     return Suggestion(place, rule, level, new.differing, new.differing, new.having, why, examples, unseen=unseen)
 
 

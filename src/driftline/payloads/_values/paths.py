@@ -33,7 +33,7 @@ STEP = re.compile(
     re.DOTALL,
 )
 _ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _PLAIN = {escape[1]: char for char, escape in _SHORT_ESCAPES.items()}
 
 
@@ -60,8 +60,6 @@ def _member_text(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    if text.isprintable() and "'" not in text and "\\" not in text:
-        return f"'{text}'"
     return f"'{_ESCAPED.sub(_escape, text)}'"
 
 
@@ -126,11 +124,7 @@ def parse_place(path: str) -> Place | None:
 
 def unescaped(text: str) -> str:
     """The name or value inside quotes."""
-    return _ESCAPE.sub(lambda found: _unescape(found[1]), text)
-
-
-def _unescape(code: str) -> str:
-    return chr(int(code[1:], 16)) if code.startswith("u") and len(code) == 5 else _PLAIN.get(code, code)
+    return _ESCAPE.sub(lambda found: chr(int(found[2], 16)) if found[2] else _PLAIN.get(found[1], found[1]), text)
 
 
 # Key paths inside an item, as `array-key` and `order-by` name them: a name, a dotted path or a JSON Pointer.

@@ -28,7 +28,7 @@ from jsonpath.selectors import Filter
 from driftline.payloads._values.limits import current
 
 try:  # private, but the only parse tree there is; without it no pattern counts as linear
-    from re import _constants as _op, _parser  # type: ignore[attr-defined]
+    from re import _compiler, _constants as _op, _parser  # type: ignore[attr-defined]
 except ImportError:  # pragma: no cover
     _parser = None
 
@@ -149,11 +149,9 @@ def _flat(tree: Any) -> list[Part] | None:
 
 def _is_disjoint(parts: list[Part], number: int, folds: bool) -> bool:
     """Whether a repeat must stop where the next part begins."""
-    if folds or number + 1 == len(parts):
-        return False
-    following = _characters(*parts[number + 1])
-    repeated = parts[number][1][2][0]
-    return following is not None and not any(_takes(repeated[0], repeated[1], code) for code in following)
+    following = None if folds or number + 1 == len(parts) else _characters(*parts[number + 1])
+    repeated = _compiler.compile(parts[number][1][2])
+    return following is not None and not any(repeated.match(chr(code)) for code in following)
 
 
 def _characters(op: Any, value: Any) -> list[int] | None:
@@ -175,31 +173,9 @@ def _characters(op: Any, value: Any) -> list[int] | None:
     return found
 
 
-def _takes(op: Any, value: Any, code: int) -> bool:
-    if op is _op.LITERAL or op is _op.NOT_LITERAL:
-        return bool(value == code) == (op is _op.LITERAL)
-    if op is _op.ANY:
-        return code != ord("\n")
-    if op is _op.RANGE:
-        return bool(value[0] <= code <= value[1])
-    if op is _op.IN:
-        is_negated = bool(value) and value[0][0] is _op.NEGATE
-        return any(_takes(kind, given, code) for kind, given in value) != is_negated
-    category = _CATEGORIES.get(value) if op is _op.CATEGORY else None
-    return category is not None and category.match(chr(code)) is not None
-
-
 if _parser is not None:
     _REPEATS = (_op.MAX_REPEAT, _op.MIN_REPEAT)
     _ONE = (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN)
-    _CATEGORIES = {
-        _op.CATEGORY_DIGIT: re.compile(r"\d"),
-        _op.CATEGORY_NOT_DIGIT: re.compile(r"\D"),
-        _op.CATEGORY_SPACE: re.compile(r"\s"),
-        _op.CATEGORY_NOT_SPACE: re.compile(r"\S"),
-        _op.CATEGORY_WORD: re.compile(r"\w"),
-        _op.CATEGORY_NOT_WORD: re.compile(r"\W"),
-    }
 
 
 # JSONPath queries.

@@ -52,13 +52,10 @@ _decode_exact = msgspec.json.Decoder(float_hook=exact_number).decode
 
 def read_payload(payload: Any, side: int, config: EngineConfig) -> Any:
     """The JSON value of one side; text is parsed, anything else is taken as parsed already."""
-    if isinstance(payload, bytes | bytearray | memoryview):
-        data = bytes(payload)
-    elif isinstance(payload, str):
-        data = payload.encode("utf-8", "surrogatepass")
-    else:
+    if not isinstance(payload, str | bytes | bytearray | memoryview):
         _check_size(_compact_size(payload, side), side, config)
         return payload
+    data = payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else bytes(payload)
     _check_size(len(data), side, config)
     return parse_json(data, f"{SIDE_NAMES[side]}_json")
 
