@@ -224,11 +224,8 @@ def _unique(identities: Iterable[Token]) -> Iterator[tuple[int, Token]]:
 # Pairs.
 def pair_items(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> Pairing:
     """The partners of all items that have one."""
-    item, partners = plan.item(), Pairing()
-    steps = [_pair_equal, _pair_similar]
-    if needs_pairwise(item):
-        steps.insert(0, _pair_tolerant)
-    for step in steps:
+    partners, steps = Pairing(), (_pair_tolerant, _pair_equal, _pair_similar)
+    for step in steps if needs_pairwise(plan.item()) else steps[1:]:
         taken = set(partners.values())
         lefts = {position: value for position, (_, value) in enumerate(old) if position not in partners}
         rights = {position: value for position, (_, value) in enumerate(new) if position not in taken}
@@ -239,17 +236,11 @@ def pair_items(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Pat
 
 
 def _pair_equal(plan: NodePlan, old: Free, new: Free, run: Run, path: Path) -> Pairing:
-    """Items with equal tokens."""
-    # From the end, so that the earliest of equals is the last in its list and the first to be taken.
-    waiting = _by_token(tokenizer(plan.item(), NEW), reversed(new.items()), run)
-    token = tokenizer(plan.item(), OLD)
-    partners: Pairing = {}
-    for position, value in old.items():
-        run.check_at(position)
-        same = waiting.get(token(value, run))
-        if same:
-            partners[position] = same.pop()
-    return partners
+    """Items with equal tokens, the earliest of both sides together."""
+    waiting = _by_token(tokenizer(plan.item(), NEW), new.items(), run)
+    groups = _by_token(tokenizer(plan.item(), OLD), old.items(), run)
+    pairs = (zip(group, waiting.get(token, ()), strict=False) for token, group in groups.items())
+    return {left: right for each in pairs for left, right in each}
 
 
 def _by_token(token: Tokenizer, items: Iterable[tuple[int, Json]], run: Run) -> dict[Token, list[int]]:
@@ -381,8 +372,9 @@ class Pairer:
         """Pair what matches in a group of items of one coarse token, by their positions on both sides."""
         # The axis along which the windows of a group contain the fewest candidates.
         lines = [line for axis in self._axes if (line := self._along(*axis, lefts, rights)) is not None]
-        anywhere = _Line(dict.fromkeys(lefts, 0.0), dict.fromkeys(rights, 0.0), 0.0)
-        line = min(lines, key=attrgetter("candidates"), default=anywhere)
+        if not lines:
+            lines = [_Line(dict.fromkeys(lefts, 0.0), dict.fromkeys(rights, 0.0), 0.0)]
+        line = min(lines, key=attrgetter("candidates"))
         edges = self._edges(lefts, line)
         if edges is None:
             self._sweep(lefts, rights, line)
@@ -479,16 +471,12 @@ def _components(edges: dict[int, list[int]]) -> Iterator[list[int]]:
         if start in seen or not rights:
             continue
         seen.add(start)
-        found, waiting, met = [start], [start], set()
-        while waiting:
-            for right in edges[waiting.pop()]:
-                if right in met:
-                    continue
-                met.add(right)
-                fresh = [left for left in back[right] if left not in seen]
+        found = [start]
+        for each in found:
+            for right in edges[each]:
+                fresh = [left for left in back.pop(right, ()) if left not in seen]
                 seen.update(fresh)
                 found.extend(fresh)
-                waiting.extend(fresh)
         yield sorted(found)
 
 

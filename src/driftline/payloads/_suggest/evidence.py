@@ -248,11 +248,8 @@ class Hypothesis(NamedTuple):
         """The pairs of scalars that a comparison accepts under the rule, and the others."""
         given = {f"{EXTENSION_PREFIX}{name}": Extension(value, "") for name, value in self.rule.items()}
         meaning = Meaning(read_rules(given), empty_as_null="empty-string-as-null" in self.rule)
-        good: list[Pair] = []
-        bad: list[Pair] = []
-        for pair in differing:
-            (good if meaning.agree(*pair) else bad).append(pair)
-        return good, bad
+        judged = [(pair, meaning.agree(*pair)) for pair in differing]
+        return [pair for pair, is_good in judged if is_good], [pair for pair, is_good in judged if not is_good]
 
 
 def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:

@@ -116,24 +116,23 @@ def check_members(data: bytes | memoryview) -> None:
 
 
 def _first_repeated(data: bytes) -> Fault | None:
-    names: list[set[str] | None] = []
+    names: list[set[str]] = []
     text: re.Match[bytes] | None = None
     for number, token in enumerate(_JSON_TOKEN.finditer(data)):
         if not number % 4096:
             current().check()
         mark = token.group()
         if mark in (b"{", b"["):
-            names.append(set() if mark == b"{" else None)
+            names.append(set())
         elif mark in (b"}", b"]"):
             names.pop()
         elif mark != b":":
             text = token
         elif text is not None:
-            name, known = json.loads(text.group().decode("utf-8", "surrogatepass")), names[-1]
-            if known is not None and name in known:
+            name = json.loads(text.group().decode("utf-8", "surrogatepass"))
+            if name in names[-1]:
                 return f"the name {json.dumps(name)} stands twice in one object", *_position(data, text.start())
-            if known is not None:
-                known.add(name)
+            names[-1].add(name)
     return None
 
 
