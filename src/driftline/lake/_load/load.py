@@ -179,9 +179,9 @@ def positions_digest(positions: schemas.ReadOffsets) -> str:
     return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
 
-def reload(job: LoadJob, events: SnapshotEvents) -> int:
+def reload(job: LoadJob, events: Location) -> int:
     """Start a new generation of the table, empty, with the columns of this snapshot; its number."""
-    schema = table_schema(job, events.whole(), known=None)
+    schema = table_schema(job, events, known=None)
     number = schemas.start_generation(job.lake, job.table, schema.columns)
     schemas.register(job.lake, schema)
     return number

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, time as clock, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from driftline.lake import Lake, LoadHistory, load_history, registered
 from driftline.pipeline._declare.declaration import VERSIONS, Pipeline, Place, SchemaPolicy, TableAddress, TableFlow
 from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._declare.toml import line_of
-from driftline.sources import ReadOptions, Source, json_lines, open_source, parse_address
+from driftline.sources import ReadOptions, Source, header_of, json_lines, open_source, parse_address, tables_beside
 from driftline.tables import TableOptions, check_options
 
 _MARK = re.compile(r"(\{date\}|\{hour\}|\{n\})")
@@ -118,7 +118,7 @@ def parse_period(text: str) -> Period | None:
     return Period(f"{first.date().isoformat()}{mark}{hour}", first, length)
 
 
-def find_snapshots(pipeline: Pipeline, flow: TableFlow, tables: TableReader) -> list[Snapshot]:
+def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
     """The snapshots of a table, oldest first; fewer than two, or two of one day, are a mistake."""
     if flow.changes is not None and flow.snapshots is None:
         return []
@@ -126,9 +126,8 @@ def find_snapshots(pipeline: Pipeline, flow: TableFlow, tables: TableReader) -> 
         assert flow.before is not None
         assert flow.after is not None
         return [_named(pipeline, *named) for named in (("before", flow.before), ("after", flow.after))]
-    matching = _matching(pipeline, flow.snapshots, tables)
-    found = [snapshot for snapshot in matching if _is_selected(snapshot, flow.since)]
-    found.sort(key=_order)
+    matching = _matching(pipeline, flow.snapshots)
+    found = sorted((snapshot for snapshot in matching if _is_selected(snapshot, flow.since)), key=_order)
     if len(found) < 2 and not (found and flow.deltas) and flow.changes is None:
         raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
     for earlier, later in itertools.pairwise(found):
@@ -143,10 +142,9 @@ def fill(path: str, *, table: str, before: str, after: str) -> str:
     return path.replace("{table}", table).replace("{from}", before).replace("{to}", after)
 
 
-def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
+def age_of(snapshot: Snapshot) -> dict[str, int]:
     """How many seconds ago the day or hour of a snapshot ended, or its newest file was modified (pipeline §5)."""
-    now = time.time() if now is None else now
-    path = snapshot.source
+    now, path = time.time(), snapshot.source
     if snapshot.period is not None:
         age = snapshot.period.age(now)
     elif isinstance(path, TableAddress):
@@ -169,14 +167,13 @@ def _ms(instant: datetime) -> int:
     return int(instant.timestamp() * 1000)
 
 
-def _matching(pipeline: Pipeline, pattern: str, tables: TableReader) -> Iterator[Snapshot]:
+def _matching(pipeline: Pipeline, pattern: str) -> Iterator[Snapshot]:
     if pattern.endswith(VERSIONS):
         yield from _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
         return
     text = pipeline.address(pattern)
-    parts = [_FORMS.get(part) or re.escape(part) for part in _MARK.split(text)]
-    form = re.compile("".join(parts))
-    for name in _names(text, tables):
+    form = re.compile("".join(_FORMS.get(part) or re.escape(part) for part in _MARK.split(text)))
+    for name in _names(text):
         match = form.fullmatch(name)
         label = _label(match.groupdict()) if match else None
         if label is not None:
@@ -200,11 +197,11 @@ def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
     return [Snapshot(str(int(match[1])), table, commit=commit) for commit, match in found if match]
 
 
-def _names(text: str, tables: TableReader) -> set[str]:
+def _names(text: str) -> set[str]:
     """The addresses that may fit a pattern; in a store one that ends with / means folders."""
     path, mark, table = text.partition(_TABLE_MARK)
     if _OF_CATALOGS.match(text) or _MARK.search(table):
-        return set(tables.beside(text))
+        return set(tables_beside(text))
     prefix = "delta:" if path.startswith("delta:") else ""
     path = path.removeprefix(prefix)
     if not core.is_url(path):
@@ -261,11 +258,6 @@ class Shape:
     missing: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the snapshot has these columns itself."""
-        return not self.missing and not self.ignored
 
     def notes(self) -> list[str]:
         """What happened, in words for the record of a run."""
@@ -356,7 +348,7 @@ class TableStages:
 
     def pairs(self) -> list[tuple[Snapshot, Snapshot]]:
         """Each snapshot with the one before it."""
-        return list(zip(self.snapshots, self.snapshots[1:], strict=False))
+        return list(itertools.pairwise(self.snapshots))
 
     def given(self, snapshot: Snapshot) -> str:
         """The input of the table diff; for a table that may change meanwhile its copy."""
@@ -393,7 +385,7 @@ class TableStages:
         if not self._shapes:
             reading = self.diff_options().reading("B")
             labels = [each.label for each in self.snapshots]
-            headers = [self.tables.header(each.given, reading) for each in self.snapshots]
+            headers = [header_of(each.given, reading) for each in self.snapshots]
             known = registered(self.lake(), self.flow.name) if self.flow.deltas else None
             shapes = shapes_of(labels, headers, policy, known.names if known else ())
             self._shapes.update(zip(labels, shapes, strict=True))
@@ -413,12 +405,11 @@ class TableStages:
     def lake_options(self) -> core.JsonObject:
         """What is declared about the lake, for the keys of stages."""
         assert self.pipeline.lake is not None
-        return {"path": self.pipeline.lake.path, "client_id": self.pipeline.lake.client_id}
+        return asdict(self.pipeline.lake)
 
     def whole_options(self) -> TableOptions:
         """How a snapshot is read as a whole: its key and what its reader must know, no rule about equal cells."""
-        given = self.flow.rules()
-        return check_options(**{name: value for name, value in given.items() if name in _OF_WHOLE_SNAPSHOTS})
+        return check_options(**{name: rule for name, rule in self.flow.rules().items() if name in _OF_WHOLE_SNAPSHOTS})
 
     @property
     def is_exact(self) -> bool:

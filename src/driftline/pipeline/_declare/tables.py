@@ -24,21 +24,9 @@ class TableReader:
         self._folders: list[Location] = []
         self._copies: dict[str, str] = {}
 
-    def beside(self, text: str) -> list[str]:
-        """The addresses of the tables among which those of a pattern are."""
-        return sources.tables_beside(text)
-
-    def header(self, given: str, options: ReadOptions) -> tuple[str, ...]:
-        """The columns of a snapshot."""
-        return sources.header_of(given, options)
-
     def given(self, text: str) -> str:
         """What the stages read: the copy where there is one."""
         return self._copies.get(text, text)
-
-    def numbers(self, text: str, options: ReadOptions) -> dict[str, str]:
-        """The columns that the table declares as numbers."""
-        return sources.declared_numbers(text, options)
 
     def content(self, table: TableAddress) -> str:
         """A text for the content of the table, as this run reads it."""
@@ -60,7 +48,9 @@ class TableReader:
             remove(folder)
 
     def _copied(self, text: str, source: Source, workspace: Workspace) -> str:
-        folder = self._new_folder()
+        folder = (self._work or self._temporary.folder) / f"table-{secrets.token_hex(8)}"
+        self._folders.append(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         copy = folder / "rows.jsonl"
         with text_into(copy, "utf-8") as out:
             out.writelines(sources.json_lines(source, workspace))
@@ -70,9 +60,3 @@ class TableReader:
             copy = sources.write_empty_like(text, ReadOptions(), folder)
         self._copies[text] = str(copy)
         return str(content)
-
-    def _new_folder(self) -> Location:
-        folder = (self._work or self._temporary.folder) / f"table-{secrets.token_hex(8)}"
-        self._folders.append(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder

@@ -120,7 +120,7 @@ class Section:
 
     def text(self, key: str) -> str | None:
         """A text that is not blank."""
-        value: str | None = self._take(key, str, "a text")
+        value = self._take(key, str, "a text")
         if value is not None and not value.strip():
             self.fail(f"{self.named(key)} is blank", key)
         return value
@@ -143,12 +143,11 @@ class Section:
 
     def flag(self, key: str) -> bool | None:
         """true or false."""
-        value: bool | None = self._take(key, bool, "true or false")
-        return value
+        return self._take(key, bool, "true or false")
 
     def number(self, key: str, least: int) -> int | None:
         """A whole number that is at least `least`."""
-        value: int | None = self._take(key, int, "a whole number")
+        value = self._take(key, int, "a whole number")
         if value is not None and (isinstance(value, bool) or value < least):
             self.fail(f"{self.named(key)} is a whole number of at least {least}", key)
         return value
@@ -163,8 +162,7 @@ class Section:
 
     def table(self, key: str) -> JsonObject | None:
         """A table of free content."""
-        value: JsonObject | None = self._take(key, dict, "a table")
-        return value
+        return self._take(key, dict, "a table")
 
     def given(self, keys: Sequence[str]) -> JsonObject:
         """The values of those keys that are present; the caller checks them."""
@@ -207,7 +205,7 @@ class Section:
     def _inner(self, data: JsonObject, *path: str | int) -> Section:
         return Section(self._name, self.text_of_file, (*self.path, *path), data)
 
-    def _take(self, key: str, kind: type, words: str) -> Any:
+    def _take(self, key: str, kind: type[Record], words: str) -> Record | None:
         self._taken.append(key)
         value = self.data.get(key)
         if value is not None and not isinstance(value, kind):

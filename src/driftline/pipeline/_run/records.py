@@ -109,13 +109,12 @@ class RecordStore:
         """Write a run's record, and drop the oldest of too many, and those that are too old (pipeline §6)."""
         self._runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self._runs / f"{record.run_id}.json", _sealed(record.to_dict()))
-        for old in _records_in(self._runs)[:-runs]:
-            old.unlink(missing_ok=True)
-        if days is not None:  # ids are in the order of time; the newest one stays
-            first = new_run_id(datetime.now(UTC) - timedelta(days=days))
-            for path in _records_in(self._runs):
-                if path.stem < first and path.stem != record.run_id:
-                    path.unlink(missing_ok=True)
+        # Ids are in the order of time; the newest one stays.
+        first = "" if days is None else new_run_id(datetime.now(UTC) - timedelta(days=days))
+        kept = _records_in(self._runs)
+        for place, path in enumerate(kept):
+            if place < len(kept) - runs or (path.stem < first and path.stem != record.run_id):
+                path.unlink(missing_ok=True)
 
     def last_run(self) -> JsonObject | None:
         """The record of the newest run as plain data."""

@@ -121,10 +121,8 @@ STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
 def stage_graph(pipeline: Pipeline, tables: TableReader) -> list[Stage]:
     """Every stage; two that write the same file are refused."""
     state = state_directory(pipeline)
-    plans = [
-        TableStages(pipeline, flow, tuple(find_snapshots(pipeline, flow, tables)), state, tables)
-        for flow in pipeline.tables
-    ]
+    found = [(flow, tuple(find_snapshots(pipeline, flow))) for flow in pipeline.tables]
+    plans = [TableStages(pipeline, *snapshots, state, tables) for snapshots in found]
     stages = [stage for plan in plans for make in STAGES_OF_A_TABLE for stage in make(plan)]
     if pipeline.payloads or pipeline.indexes:
         from driftline.pipeline._stages.flows import flow_stages

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from driftline.core import AGE, LineRange, Location, decompressed, file_digest, io_errors, is_url, line_ranges
+from driftline.core import AGE, LineRange, decompressed, file_digest, io_errors, is_url, line_ranges
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import ReadFile, ReadOffsets, load_changes, positions_digest, registered, reload
 from driftline.pipeline._declare.snapshots import CHANGES, TableStages, newest_file
@@ -39,8 +39,7 @@ _COMPRESSED: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"
 def change_stages(plan: TableStages) -> Iterator[Stage]:
     """Read the new events of a table's stream, then load them."""
     flow = plan.flow
-    if flow.changes is None:
-        return
+    assert flow.changes is not None
     folder = plan.state / "events" / flow.name
     yield Stage(
         plan.name(CHANGES, "read"),
@@ -283,23 +282,9 @@ def _load(plan: TableStages, context: StageContext) -> Outcome:
     after = {name: ReadFile(*entry) for name, entry in positions.items()}
     job = replace(load_job(plan, context, {}, is_text=True), is_typed=True)
     if context.full_refresh:
-        reload(job, _Whole(events))
+        reload(job, events)
     deltas = load_changes(job, context.needed[reading].facts["start"], after, events)
     return Outcome({"deltas": deltas}, {"end": positions_digest(after)})
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """Events as something that a new generation takes its columns from."""
-
-    events: Location
-
-    def difference(self) -> None:
-        """There is nothing before it."""
-
-    def whole(self) -> Location:
-        """All that was read."""
-        return self.events
 
 
 # Files of change events: which of their bytes are new, and whether what was read is unchanged (pipeline §8).

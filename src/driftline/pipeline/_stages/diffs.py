@@ -19,6 +19,7 @@ from driftline.pipeline._declare.declaration import TableFlow
 from driftline.pipeline._declare.snapshots import Snapshot, TableStages, age_of, reshaped, shapes_of
 from driftline.pipeline._stages.outputs import Outputs
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
+from driftline.sources import header_of
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 
 Kind = Literal["changeset", "patchset"]
@@ -109,7 +110,7 @@ def _explaining_headers(plan: TableStages, before: Snapshot, after: Snapshot) ->
     except TableError as error:
         if error.code == "header_mismatch":
             reading = plan.diff_options().reading("B")
-            headers = [plan.tables.header(each.given, reading) for each in (before, after)]
+            headers = [header_of(each.given, reading) for each in (before, after)]
             shapes_of([before.label, after.label], headers, plan.flow.schema_policy)
         raise
 

@@ -12,16 +12,10 @@ from driftline.core import JsonObject, Location, Part, PartWriter, open_to_read,
 from driftline.deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.pipeline._declare.declaration import StateTarget
-from driftline.pipeline._declare.snapshots import (
-    Shape,
-    Snapshot,
-    TableStages,
-    parse_period,
-    reshaped,
-)
+from driftline.pipeline._declare.snapshots import Shape, Snapshot, TableStages, parse_period, reshaped
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.sources import has_text_cells, header_of, write_empty_like
+from driftline.sources import declared_numbers, has_text_cells, header_of, write_empty_like
 
 _STATE_FILE = "rows.parquet"  # of a state that is a Delta table
 _NONE = (parse_threshold("different > 0"),)
@@ -88,7 +82,7 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         job = _job(load, context)
         events = _Events(load, context, scratch)
         if context.full_refresh and load.before is None:
-            lake.reload(job, events)
+            lake.reload(job, events.whole())
         ledger = lake.load_history(job.lake, job.table)
         lake.check_unclaimed(job, ledger)
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
@@ -112,7 +106,7 @@ def _put_in_or_refresh(
         policy = load.plan.flow.schema_policy.on_type_change
         if error.code not in ("type_changed", "inexact_number") or policy != "refresh" or load.before is not None:
             raise
-        number = lake.reload(job, events)
+        number = lake.reload(job, events.whole())
         note = f"generation {number} begins: {error.message.partition(': run it once')[0]}"
     return _put_in(load, job, lake.load_history(job.lake, job.table), events, context), [note]
 
@@ -182,10 +176,11 @@ def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_
 def _job(load: _Load, context: StageContext) -> lake.LoadJob:
     """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
     plan, reading, shape = load.plan, load.plan.diff_options().reading("B"), load.shape
-    own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}
+    is_other = shape and (shape.missing or shape.ignored)
+    own = {"shape": list(shape.columns), "missing": list(shape.missing)} if shape and is_other else {}
     is_text = has_text_cells(plan.given(load.snapshot), reading)
     job = load_job(plan, context, {**plan.flow.rules(), **own}, is_text=is_text)
-    numbers = plan.tables.numbers(load.snapshot.given, reading)
+    numbers = declared_numbers(load.snapshot.given, reading)
     return replace(job, nulls=shape.missing if shape else (), source_types=numbers)
 
 
@@ -235,8 +230,8 @@ def _columns(plan: TableStages) -> tuple[str, ...]:
 def check_stages(plan: TableStages) -> Iterator[Stage]:
     """A comparison with the lake for every snapshot, after the events that were there when it was first seen."""
     changes = plan.flow.changes
-    for snapshot in plan.snapshots if changes else ():
-        assert changes is not None
+    assert changes is not None
+    for snapshot in plan.snapshots:
         yield Stage(
             plan.name(snapshot.label, "check"),
             partial(_check, plan, snapshot),
@@ -256,7 +251,7 @@ def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outc
     with scratch_folder(context) as scratch:
         state = scratch / "state.parquet"
         lake.materialize(plan.lake(), plan.flow.name, state, format="parquet", **fold_options(context))
-        columns = plan.tables.header(snapshot.given, reading)
+        columns = header_of(snapshot.given, reading)
         state_columns = header_of(str(state), reading)
         shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
         there = reshaped(str(state), reading, shape, scratch, "lake")
