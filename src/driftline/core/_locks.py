@@ -33,12 +33,10 @@ _GRACE_SECONDS = 60.0  # how long a lock file may name no owner
 
 
 @contextmanager
-def file_lock(
-    place: Location, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
-) -> Iterator[Callable[[], None]]:
+def file_lock(place: Location, *, scope: str, wait_seconds: float = 0.0) -> Iterator[Callable[[], None]]:
     """Hold the lock at a path or URL; the yielded function raises once a lease is lost (a lock file never is)."""
     if isinstance(place, ObjectPath):
-        with lease(place, scope=scope, wait_seconds=wait_seconds, seconds=lease_seconds) as held:
+        with lease(place, scope=scope, wait_seconds=wait_seconds) as held:
             yield held.check
         return
     with exclusive_lock(place, scope=scope, wait_seconds=wait_seconds):
