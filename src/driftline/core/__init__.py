@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         keep_old_modules as keep_old_modules,
         load_function as load_function,
         missing_extra as missing_extra,
+        without_collection as without_collection,
     )
     from driftline.core._files import (
         COMPRESSION_BYTES as COMPRESSION_BYTES,

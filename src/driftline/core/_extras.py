@@ -17,7 +17,8 @@ import ast
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -68,13 +69,8 @@ def _type_checking_imports(package: str) -> dict[str, tuple[str, str]]:
     if source is None:
         raise ImportError(f"the source of {package} is needed to find its names", name=package)
     # Before 3.11.8 Python fails to parse where a collection in between lets another thread parse.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with without_collection():
         tree = ast.parse(source)
-    finally:
-        if collects:
-            gc.enable()
     for statement in tree.body:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
             return {
@@ -84,6 +80,19 @@ def _type_checking_imports(package: str) -> dict[str, tuple[str, str]]:
                 for alias in line.names
             }
     return {}
+
+
+@contextmanager
+def without_collection(pause: bool = True) -> Iterator[None]:
+    """No garbage collection while many objects are made that all stay: it would walk them again and again."""
+    pause = pause and gc.isenabled()
+    if pause:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pause:
+            gc.enable()
 
 
 def load_function(location: str) -> Any:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline import core
-from driftline.core import EngineChoice, PartWriter, StrPath, Tracker, Workspace, no_progress
+from driftline.core import EngineChoice, PartWriter, StrPath, Tracker, Workspace, no_progress, without_collection
 from driftline.errors import OptionError, TableError
 from driftline.sources import CsvSource, Source, check_inputs, input_size, known_size, open_source
 from driftline.tables import _events
@@ -169,7 +167,7 @@ def _run_kernels(
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
-            with _without_collection():
+            with without_collection():  # of what is imported all stays
                 sides = _begin_reading(a, b, job.options, sizes, workspace, pool)
                 from driftline.tables._vectorized import LocalRun  # brings Polars, while other threads parse
 
@@ -218,18 +216,6 @@ def layouts(a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: 
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     return None if side_a is None or side_b is None else (side_a, side_b)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """No garbage collection during imports: they create many objects, and all of them stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def ordered_map(

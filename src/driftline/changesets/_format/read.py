@@ -6,10 +6,9 @@ runs over the window's end it reads more.
 
 from __future__ import annotations
 
-import gc
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from driftline.changesets._format.table import (
     folded,
     refused,
 )
+from driftline.core import without_collection
 from driftline.errors import CorruptChangesetError
 
 MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
@@ -176,7 +176,7 @@ def _moved(error: CorruptChangesetError, base: int) -> CorruptChangesetError:
 def operations_in(window: Window) -> Iterator[tuple[Header, list[Operation]]]:
     """The operations of a stream, some at a time."""
     for header, places in walk(window):
-        with _without_garbage_collection():
+        with without_collection():  # operations refer to no containers that refer back
             operations = _operations(window.data, places, header)
         yield header, operations
 
@@ -218,18 +218,6 @@ def split_fields(data: bytes) -> list[bytes]:
         fields.append(data[offset:end])
         offset = end
     return fields
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Operations refer to no containers that refer back, yet the collector would walk all of them again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _operations(data: bytes, places: list[int], header: Header) -> list[Operation]:

@@ -6,7 +6,6 @@ from there; in a changed group, rows are taken over blob by blob, and only new b
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import secrets
@@ -381,16 +380,11 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
     if readable:
         from driftline.codeindex._build.extract import extract  # NumPy and the parsers: for new blobs only
 
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with core.without_collection():
             for row, language, blob in readable:
                 found = extract(language, blob)
                 row.parse_error = found.parse_error
                 row.put(found.rows, found.imports, found.facts)
-        finally:
-            if collects:
-                gc.enable()
     return rows
 
 

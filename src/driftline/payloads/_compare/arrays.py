@@ -5,12 +5,11 @@ Items of unordered arrays match when they are equal under their rules; `pairing`
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from driftline.core import without_collection
 from driftline.payloads._compare import pairing
 from driftline.payloads._compare.leaves import fast_types
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
@@ -134,7 +133,7 @@ def _compare_unordered(
     item = plan.item()
     partners: pairing.Pairing = {}
     if old and new:
-        with _without_collector(len(old) + len(new)):
+        with without_collection(len(old) + len(new) > COLLECTOR_FROM_ITEMS):
             partners = pairing.pair_items(plan, old, new, run, path)
     lost: Unpaired = []
     taken = set(partners.values())
@@ -157,19 +156,6 @@ def _lose(rules: FieldRules, place: Path, value: Json, lost: Unpaired, run: Run,
         lost.append((place, value))
     else:
         _report_unpaired(rules, OLD, [(place, value)], run, path)
-
-
-@contextmanager
-def _without_collector(items: int) -> Iterator[None]:
-    """Without garbage collection: many tokens live until the end, and scanning them again and again is not linear."""
-    pauses = items > COLLECTOR_FROM_ITEMS and gc.isenabled()
-    if pauses:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:
-            gc.enable()
 
 
 # Keyed arrays: items are aligned by the normalised values of their key fields.
