@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 
 import apsw
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from driftline.cli._outcome import run
@@ -392,6 +394,133 @@ def test_log_and_show_have_the_text(repository):
     assert "30 → 31" in git("diff", "HEAD~1")
 
 
+# Tables of typed columns.
+
+
+def write_parquet(rows, path="t.parquet"):
+    columns = {"id": pa.array(list(rows), pa.int32()), "v": pa.array([row[0] for row in rows.values()], pa.date32())}
+    pq.write_table(pa.table({**columns, "w": pa.array([row[1] for row in rows.values()], pa.int8())}), path)
+
+
+def read_parquet(path="t.parquet"):
+    found = pq.ParquetFile(path).read()
+    assert [str(field.type) for field in found.schema] == ["int32", "date32[day]", "int8"]
+    days = found.column("v").cast(pa.int32()).to_pylist()
+    return dict(zip(found.column("id").to_pylist(), zip(days, found.column("w").to_pylist(), strict=True), strict=True))
+
+
+def install_for_parquet(folder):
+    (folder / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.parquet", "--rules", "rules.toml")
+
+
+def test_a_conflict_in_a_binary_table_leaves_ours_and_the_merged_file_beside_it(repository):
+    install_for_parquet(repository)
+    (repository / "data").mkdir()
+    path = "data/t.parquet"
+    write_parquet({1: (1, 1), 2: (2, 2)}, path)
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    write_parquet({1: (9, 1), 2: (2, 20), 3: (3, 3)}, path)
+    commit("theirs")
+    git("checkout", "-q", "main")
+    write_parquet({1: (7, 1), 2: (2, 2)}, path)
+    commit("ours")
+    ours = (repository / path).read_bytes()
+    shown = git("merge", "theirs", code=1)
+    assert f"{path}: conflict at id=1: v" in shown
+    assert "ours was kept; data/t.merged.parquet has all that was merged" in shown
+    assert "CONFLICT (content): Merge conflict in data/t.parquet" in shown
+    assert (repository / path).read_bytes() == ours
+    assert read_parquet("data/t.merged.parquet") == {1: (7, 1), 2: (2, 20), 3: (3, 3)}
+    assert '"ours":"1970-01-08","theirs":"1970-01-10"' in (repository / f"{path}.conflicts.jsonl").read_text()
+    assert git("ls-files", "-u").count(path) == 3
+    assert sorted(found.name for found in repository.iterdir()) == [".git", ".gitattributes", "data", "rules.toml"]
+
+
+def test_a_binary_table_that_cannot_be_merged_stays(repository):
+    install_for_parquet(repository)
+    write_parquet({1: (1, 1)})
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    pq.write_table(pq.read_table("t.parquet").set_column(2, "w", pa.array(["x"])), "t.parquet")
+    commit("theirs")
+    git("checkout", "-q", "main")
+    write_parquet({1: (1, 5)})
+    commit("ours")
+    ours = (repository / "t.parquet").read_bytes()
+    shown = git("merge", "theirs", code=1)
+    assert 't.parquet: ours was kept, because driftline cannot merge it as a table: column "w" is int8 in one' in shown
+    assert (repository / "t.parquet").read_bytes() == ours
+    assert git("ls-files", "-u").count("t.parquet") == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_change_of_either_branch_is_missing_in_parquet(repository, seed):
+    """Random histories of three branches; a plain model says what each merge has."""
+    random = Random(seed)
+    install_for_parquet(repository)
+    branches = {"main": {number: (number, 0) for number in range(8)}}
+    write_parquet(branches["main"])
+    commit("base")
+    base = branches["main"]
+    for name in ("one", "two", "three"):
+        git("checkout", "-q", "-B", name, "main")
+        rows = dict(base)
+        for key in random.sample(range(8), 3):
+            rows[key] = random.choice(
+                [(random.randrange(90, 92), rows[key][1]), (rows[key][0], random.randrange(1, 3))]
+            )
+        for key in random.sample(range(8), 2):
+            rows.pop(key)
+        rows.update({random.randrange(10, 14): (random.randrange(2), 5)})
+        branches[name] = rows
+        write_parquet(rows)
+        commit(name)
+    git("checkout", "-q", "one")
+    ours = branches["one"]
+    for name in ("two", "three"):
+        theirs, before = branches[name], (repository / "t.parquet").read_bytes()
+        wanted, conflicts = {}, 0
+        for key in {**ours, **theirs}:
+            versions = [side.get(key) for side in (base, ours, theirs)]
+            if None not in versions:
+                cells = list(zip(*versions, strict=True))
+                conflicts += sum(was != mine != new != was for was, mine, new in cells)
+                wanted[key] = tuple(mine if mine != was else new for was, mine, new in cells)
+                continue
+            was, mine, new = versions
+            if was != mine != new != was:
+                conflicts += 1
+            if chosen := new if mine == was else mine:
+                wanted[key] = chosen
+        done = run_process(["git", "merge", "-q", name, "-m", name], capture_output=True, check=False)
+        assert bool(done.returncode) == bool(conflicts), done.stdout + done.stderr
+        if conflicts:
+            assert (repository / "t.parquet").read_bytes() == before
+            assert len((repository / "t.parquet.conflicts.jsonl").read_text().splitlines()) == conflicts
+            (repository / "t.merged.parquet").rename(repository / "t.parquet")
+            (repository / "t.parquet.conflicts.jsonl").unlink()
+            commit(name)
+        assert read_parquet() == wanted
+        ours = wanted
+
+
+def test_binary_tables_are_shown_as_rows(repository):
+    install_for_parquet(repository)
+    write_parquet({1: (1, 1), 2: (2, 2)})
+    git("add", "-A")
+    assert '+{"id":1,"v":"1970-01-02","w":1}' in git("diff", "--cached")
+    commit("first")
+    write_parquet({1: (1, 1), 2: (2, 5)})
+    assert "| 5" in git("diff")
+    commit("second")
+    for shown in (git("log", "-p", "-1"), git("show")):
+        assert '-{"id":2,"v":"1970-01-03","w":2}\n+{"id":2,"v":"1970-01-03","w":5}' in shown
+    (repository / "t.parquet").write_bytes(b"\0no table\xff")
+    assert "Binary files differ" in git("diff")
+
+
 @pytest.mark.parametrize(
     ("name", "base", "ours", "theirs", "merged"),
     [
@@ -408,25 +537,40 @@ def test_the_ending_of_a_file_says_how_it_is_merged(repository, name, base, ours
     assert (repository / name).read_text() == merged
 
 
-def test_two_common_ancestors_leave_no_trace_of_the_merge_of_these(repository):
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_two_common_ancestors_leave_no_trace_of_the_merge_of_these(repository, name):
     """Criss-cross: Git merges the ancestors first, whose conflict was decided the same way on both branches."""
     (repository / "rules.toml").write_text('key = ["id"]\n')
-    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
-    table = repository / "t.csv"
-    table.write_text("id,v\n1,0\n2,0\n")
+    driftline("git", "install", "--pattern", "t.*", "--rules", "rules.toml")
+
+    def write(rows):
+        if name == "t.parquet":
+            write_parquet(rows)
+        else:
+            (repository / name).write_text("id,v,w\n" + "".join(f"{key},{v},{w}\n" for key, (v, w) in rows.items()))
+
+    write({1: (0, 0), 2: (0, 0)})
     commit("base")
-    for branch in ("one", "two"):
+    for branch, value in (("one", 1), ("two", 2)):
         git("checkout", "-q", "-B", branch, "main")
-        table.write_text(f"id,v\n1,{branch}\n2,0\n")
+        write({1: (value, 0), 2: (0, 0)})
         commit(branch)
-    git("tag", "first-of-two")
-    for branch, other in (("one", "first-of-two"), ("two", "one^1")):
+    git("tag", "two-before")
+    for branch, other in (("one", "two-before"), ("two", "one^1")):
         git("checkout", "-q", branch)
         git("merge", "-q", other, code=1)
-        table.write_text("id,v\n1,one\n2,0\n")
+        for path in repository.glob("t.*"):
+            if path.name != name:
+                path.unlink()
+        write({1: (1, 0), 2: (0, 0)})
         commit(f"{branch} merged")
     git("checkout", "-q", "one")
-    table.write_text("id,v\n1,one\n2,5\n")
+    write({1: (1, 0), 2: (5, 0)})
     commit("one again")
     git("merge", "two", "-m", "end")
-    assert table.read_text() == "id,v\n1,one\n2,5\n"
+    assert sorted(path.name for path in repository.iterdir()) == [".git", ".gitattributes", "rules.toml", name]
+    wanted = {1: (1, 0), 2: (5, 0)}
+    if name == "t.parquet":
+        assert read_parquet() == wanted
+    else:
+        assert (repository / name).read_text() == "id,v,w\n1,1,0\n2,5,0\n"

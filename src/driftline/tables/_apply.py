@@ -2,10 +2,10 @@
 
     merged = merge("base.csv", "ours.csv", "theirs.csv", "merged.csv", key="id", conflicts="markers")
 
-A merge goes row by row and cell by cell (tables §7.3) over CSV and JSON Lines. Cells are texts: those of CSV as they
-are, those of JSON Lines as JSON. A cell that a version does not have is missing in its row. With `conflicts="markers"`
-a row in conflict is written in both versions, between the lines of Git: `<<<<<<< ours`, `=======` and
-`>>>>>>> theirs`.
+A merge goes row by row and cell by cell (tables §7.3) over CSV, JSON Lines, Parquet and Arrow. Cells are texts: those
+of CSV as they are, typed ones as JSON. A cell that a version does not have is missing in its row. With
+`conflicts="markers"` a row in conflict is written in both versions, between the lines of Git: `<<<<<<< ours`, `=======`
+and `>>>>>>> theirs`. Parquet and Arrow have no lines: there two files are written beside the output (tables §7.4).
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, BinaryIO, Literal, TypeVar, cast
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
 
 from driftline.core import StrPath, Workspace, atomic_write, exact_dumps, exact_loads, open_output, read_lines
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
 from driftline.sinks import packed
 from driftline.sources import CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables import _columns
-from driftline.tables._events import Event
+from driftline.tables._events import Event, event_line
 from driftline.tables._options import TableOptions, check_options
 from driftline.tables._rules import CellRule
+
+if TYPE_CHECKING:
+    from driftline.tables._merge_columns import ColumnsStyle
 
 Row = dict[str, str]
 Versions = tuple[Row | None, Row | None]  # of a row in conflict: in OURS and in THEIRS
@@ -49,12 +53,15 @@ def merge(
     *,
     prefer: Prefer | None = None,
     conflicts: Literal["list", "markers"] = "list",
+    beside: StrPath | None = None,
     **rules: Any,
 ) -> Merged:
     """Merge the changes that two files made to a third one, and write the result; `output` may be `ours`.
 
     Conflicts are listed in the result. `prefer` decides them; without it nothing is written if there are any, except
-    with `conflicts="markers"`, which writes both versions of their rows. The rules are those of `diff`.
+    with `conflicts="markers"`, which writes both versions of their rows; Parquet and Arrow have no place for these, so
+    a merged file, in which OURS decides, and the list of conflicts are written beside the output or the path `beside`.
+    The rules are those of `diff`.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -81,8 +88,15 @@ def merge(
         )
         merged = _Merge(rules, options, prefer, conflicts == "markers", before, mine, other).run()
         if output is not None and (not merged.conflicts or merged.is_written):
+            if merged.conflicts and prefer is None and not isinstance(mine.style, (CsvStyle, LinesStyle)):
+                place = PurePath(os.fspath(beside or output))
+                output = place.with_suffix(f".merged{place.suffix}")
+                merged.beside = str(output), f"{place}.conflicts.jsonl"
             with atomic_write(output, (base, theirs)) as file, packed(file, output) as out:
                 mine.style.write_merged(merged, out)
+            if merged.beside is not None:
+                with atomic_write(merged.beside[1], (base, theirs)) as out:
+                    out.writelines(map(event_line, merged.conflicts))
     return merged
 
 
@@ -96,11 +110,11 @@ class MergeTable:
     name: str
     header: list[str]
     rows: list[tuple[int, Row]]
-    style: CsvStyle | LinesStyle
+    style: CsvStyle | LinesStyle | ColumnsStyle
 
     @property
     def typed(self) -> bool:
-        return isinstance(self.style, LinesStyle)
+        return not isinstance(self.style, CsvStyle)
 
     def by_key(self, options: TableOptions, rules: dict[str, CellRule]) -> dict[Key, Row]:
         """The rows by the normalized values of their keys."""
@@ -134,10 +148,15 @@ def _read(
         table = _read_csv(name, source, prefer)
     elif source.format == "jsonl":
         table = _read_lines(name, source.files[0].path, prefer)
+    elif source.format in ("parquet", "arrow", "arrow stream"):
+        from driftline.tables._merge_columns import ColumnsStyle  # brings Arrow
+
+        style = like[0].style if like and isinstance(like[0].style, ColumnsStyle) else ColumnsStyle(source)
+        table = MergeTable(name, *style.read(name, source, workspace), style)
     else:
-        words = f"{os.fspath(given)} is {source.format}: only CSV tables and JSON Lines can be merged"
-        raise InputError(words, code="unsupported_format")
-    if like and like[0].typed != table.typed:
+        words = f"{os.fspath(given)} is {source.format}: only CSV, JSON Lines, Parquet and Arrow files can be merged"
+        raise InputError(f"{words}; export its tables to one of these", code="unsupported_format")
+    if like and type(like[0].style) is not type(table.style):
         raise InputError(f"{like[0].name} and {name} are of different formats", code="mixed_inputs")
     return table
 
@@ -285,6 +304,7 @@ class Merged:
     rows: list[Row | Versions] = field(default_factory=list)  # both versions, where undecided
     conflicts: list[dict[str, Any]] = field(default_factory=list)
     is_written: bool = False  # in spite of conflicts: they are decided, or marked
+    beside: tuple[str, str] | None = None  # where files have no lines: the merged file and the list of conflicts
 
     def lines(self) -> Iterator[Row | str]:
         """Rows and marker lines."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -87,11 +87,15 @@ def _table_diff(old: str, new: str, path: str, rules: str | None) -> bytes:
 
 
 def _show_text(old: str, new: str) -> None:
-    """Git's own diff of two files, without the lines that name them."""
-    command = ["git", "--no-pager", "diff", "--no-index", "--no-ext-diff", "--no-textconv", "--text", old, new]
-    shown = subprocess.run(command, capture_output=True, check=False).stdout
+    """Git's own diff of two files, or of the text of their rows, without the lines that name them."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [os.path.join(folder, side) for side in ("old", "new")]
+        for path, text in zip((old, new), texts, strict=True):
+            Path(text).write_bytes(b"".join(_text_of(path)))
+        command = ["git", "--no-pager", "diff", "--no-index", "--no-ext-diff", "--no-textconv", *texts]
+        shown = subprocess.run(command, capture_output=True, check=False).stdout
     start = shown.find(b"\n@@")
-    write_all(standard_output(), shown[start + 1 :] if start >= 0 else b"")
+    write_all(standard_output(), shown[start + 1 :] if start >= 0 else b"Binary files differ\n" if shown else b"")
 
 
 @git.command()
@@ -194,16 +198,21 @@ def _merge_tables(base: str, ours: str, theirs: str, rules: str | None, path: st
     try:
         given = {} if rules is None else read_rules(rules, path)
         with _named_like(path, base, ours, theirs) as named:
-            merged = merge_files(named[0], named[1], named[2], ours, conflicts="markers", **given)
+            merged = merge_files(named[0], named[1], named[2], ours, conflicts="markers", beside=path, **given)
     except DriftlineError as error:
-        click.echo(f"{path}: merged by lines, because driftline cannot merge it as a table: {error.message}", err=True)
         labels = ("-L", "ours", "-L", "base", "-L", "theirs")
+        # Its code is the number of conflicts, at most 127, or that of a failure: of binary files, which stay.
         code = subprocess.run(["git", "merge-file", *labels, ours, base, theirs], check=False).returncode
+        how = "ours was kept" if code > 127 else "merged by lines"
+        click.echo(f"{path}: {how}, because driftline cannot merge it as a table: {error.message}", err=True)
         return DIFFERENT if code else SAME
     for conflict in merged.conflicts:
         key = ", ".join(f"{name}={value}" for name, value in conflict["key"].items())
         what = "the row" if conflict["column"] is None else conflict["column"]
         click.echo(f"{path}: conflict at {key}: {what}", err=True)
+    if merged.beside is not None:
+        words = "ours was kept; {} has all that was merged, with ours in {} conflicts, which {} lists"
+        click.echo(f"{path}: {words.format(merged.beside[0], len(merged.conflicts), merged.beside[1])}", err=True)
     return DIFFERENT if merged.conflicts else SAME
 
 
@@ -220,12 +229,26 @@ def _named_like(path: str, *versions: str) -> Iterator[list[str]]:
 @git.command()
 @click.argument("file")
 def textconv(file: str) -> None:
-    """Print a database as SQL text, for Git's own diff; other files as they are."""
+    """Print a database as SQL text and rows of typed columns as JSON, for Git's own diff; other files as they are."""
+    for line in _text_of(file):
+        write_all(standard_output(), line)
+
+
+def _text_of(file: str) -> Iterator[bytes]:
     from driftline.changesets import dump_lines, is_empty
+    from driftline.core import Workspace
+    from driftline.sources import json_lines, open_source
 
     if is_empty(file) or is_sqlite_file(file):
-        for line in dump_lines(file):
-            write_all(standard_output(), line.encode(errors="surrogateescape") + b"\n")
+        yield from (line.encode(errors="surrogateescape") + b"\n" for line in dump_lines(file))
         return
     with io_errors(file):
-        write_all(standard_output(), Path(file).read_bytes())
+        content = Path(file).read_bytes()
+    if b"\0" in content[:8000]:  # as Git tells what is binary
+        with suppress(DriftlineError), Workspace() as workspace:
+            source = open_source(file, workspace)
+            if source.typed:
+                types = (f"{field.name}: {field.type}\n" for field in source.types() or ())
+                yield from map(str.encode, [*types, *json_lines(source, workspace)])
+                return
+    yield content

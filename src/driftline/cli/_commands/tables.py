@@ -442,11 +442,11 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     "--conflicts",
     type=click.Choice(["list", "markers"]),
     default="list",
-    help="List conflicts and write nothing, or write their rows in both versions.  [default: list]",
+    help="List conflicts and write nothing, or write both versions (Parquet, Arrow: beside FILE).  [default: list]",
 )
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, conflicts: Any, output: str, **rules: Any) -> int:
-    """Merge the changes that OURS and THEIRS made to the table BASE, CSV or JSON Lines."""
+    """Merge the changes that OURS and THEIRS made to the table BASE: CSV, JSON Lines, Parquet or Arrow."""
     from driftline.tables import event_line, merge as merge_files
 
     given = given_options(**rules, path=ours)

@@ -20,16 +20,21 @@ _STREAM_START = b"\xff\xff\xff\xff"
 
 def open_input(address: Address, opening: Opening) -> ArrowSource:
     """Its files; streams and ORC files, which are read from the start, as copies."""
-    return ArrowSource(tuple(_copied(file, opening.workspace) for file in opening.files), "arrow")
+    kinds = [_kind(file) for file in opening.files]
+    copied = (_copied(*one, opening.workspace) for one in zip(opening.files, kinds, strict=True))
+    return ArrowSource(tuple(copied), kinds[0])
 
 
-def _copied(file: InputFile, workspace: Workspace) -> InputFile:
+def _kind(file: InputFile) -> str:
+    with io_errors(file.name), file.open() as stream:
+        start = stream.read(len(_STREAM_START))
+    return "orc" if start.startswith(_ORC_MAGIC) else "arrow stream" if start == _STREAM_START else "arrow"
+
+
+def _copied(file: InputFile, kind: str, workspace: Workspace) -> InputFile:
     import pyarrow as pa
 
-    with io_errors(file.name), file.open() as stream:
-        start = stream.read(4)
-    is_orc = start.startswith(_ORC_MAGIC)
-    if not is_orc and start != _STREAM_START:
+    if kind == "arrow":
         return file
     target = workspace.new_file("copy.arrow")
     with (
@@ -37,7 +42,7 @@ def _copied(file: InputFile, workspace: Workspace) -> InputFile:
         io_errors(file.name),
         file.open() as stream,
     ):
-        reader = _orc_batches(stream) if is_orc else pa.ipc.open_stream(stream)
+        reader = _orc_batches(stream) if kind == "orc" else pa.ipc.open_stream(stream)
         with pa.ipc.new_file(str(target), reader.schema) as out:
             for batch in reader:
                 out.write_batch(batch)
