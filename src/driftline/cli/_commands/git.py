@@ -244,7 +244,7 @@ def _text_of(file: str) -> Iterator[bytes]:
         return
     with io_errors(file):
         content = Path(file).read_bytes()
-    if b"\0" in content[:8000]:  # as Git tells what is binary
+    if b"\0" in content[:8000]:  # as Git decides what is binary
         with suppress(DriftlineError), Workspace() as workspace:
             source = open_source(file, workspace)
             if source.typed:
