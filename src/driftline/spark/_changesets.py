@@ -43,8 +43,7 @@ SPLIT_BYTES = 8 << 20
 RANGE_BYTES = 48 << 20
 
 _EVENTS_PER_RANGE = 200_000
-_RECORDS, _FACT, _ERROR = "records", "fact", "error"
-_PARTS = "content binary, error string"
+_RECORDS, _FACT = "records", "fact"
 _NO_CHANGE = ("schema", "stats", "unchanged")
 
 

@@ -11,20 +11,20 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 
 from driftline.codeindex import V2, DiffOptions, IndexDiffJob, IndexEvent, ModeScheduler, diff_mode, kernels
 from driftline.codeindex.kernels import AFTER, BEFORE, FileChange, ModeDiff, SelectedRows, Split, path_of
-from driftline.core import Tracker, utf16_sort_key
-from driftline.errors import DriftlineError, EngineError, IndexRefError
-from driftline.spark._runtime.pyspark_internals import to_partitions
+from driftline.core import Tracker, no_progress, utf16_sort_key
+from driftline.errors import DriftlineError, IndexRefError
+from driftline.spark._jobs import explain_spark_error
 from driftline.spark._runtime.session import open_session
-from driftline.spark._tasks import bytes_column, frame_schema, integer_column, prepare_worker
+from driftline.spark._tasks import TaskPool, frame_schema, prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,6 @@ _ERROR = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 
 Batches = Iterator[pa.RecordBatch]
 Rows = Iterator[tuple[Any, ...]]
-Task = Callable[[Batches], Batches]
 
 
 @contextmanager
@@ -84,17 +83,9 @@ def run_jobs(
     jobs: Sequence[IndexDiffJob], master: str | None = None, *, with_events: bool = False
 ) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; results in the order of the jobs."""
-
-    def run(batches: Batches) -> Rows:
-        for number, text in _rows(batches, "id", "job"):
-            job = msgspec.json.decode(text, type=IndexDiffJob)
-            yield number, kernels.compact_json(kernels.run_job(job, with_events=with_events)).decode()
-
-    texts = [msgspec.json.encode(job).decode() for job in jobs]
-    with open_session(master, app_name="driftline index diffs") as spark, _raising_task_errors():
-        frame = _one_per_task(spark, "job", texts)
-        outcomes = _mapped(frame, run, "id int, outcome string").collect()
-    return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
+    with open_session(master, app_name="driftline index diffs") as spark:
+        run = partial(kernels.run_job, with_events=with_events)
+        return list(TaskPool(spark, no_progress(), "compare on Spark").map(run, jobs))
 
 
 @dataclass
@@ -237,11 +228,10 @@ class _ModeRun:
         self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
 
         def records(batches: Batches) -> Rows:
-            for (text,) in _rows(batches, "split"):
-                yield from scan(msgspec.json.decode(text, type=Split))
+            for (number,) in _rows(batches, "id"):
+                yield from scan(splits[number])
 
-        texts = [msgspec.json.encode(split).decode() for split in splits]
-        return _mapped(_one_per_task(self.spark, "split", texts), records, RECORD_SCHEMA)
+        return _mapped(self.spark.range(0, len(splits), 1, max(len(splits), 1)), records, RECORD_SCHEMA)
 
     def _sorted_by(self, frame: DataFrame, key: str, *more: str) -> DataFrame:
         """All rows of a key in one task, one key after the other."""
@@ -255,12 +245,6 @@ def _at_places(rows: DataFrame, places: DataFrame) -> DataFrame:
 
 def _as_records(placed: DataFrame, tag: int, cold: str) -> DataFrame:
     return placed.selectExpr("path_key as key", f"{tag} as tag", "null as kind", "side", "count", "payload", cold)
-
-
-def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataFrame:
-    columns = [integer_column(range(len(texts))), bytes_column(pa.string(), [text.encode() for text in texts])]
-    table = pa.Table.from_arrays(columns, names=["id", name])
-    return to_partitions(spark.createDataFrame(table), max(len(texts), 1), "id")
 
 
 # Tasks: Arrow batches in, a kernel of `codeindex`, Arrow batches out.
@@ -325,8 +309,7 @@ def _raising_task_errors() -> Iterator[None]:
     except Exception as error:
         marked = _ERROR.search(str(error))
         if marked is None:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise EngineError(f"the Spark job failed: {first}") from error
+            raise explain_spark_error(error) from error
         content = json.loads(marked.group(1))
         raise IndexRefError(content["message"], code=content["code"]) from None
 
