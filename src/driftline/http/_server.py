@@ -132,10 +132,9 @@ def _run_worker(make_service: MakeService, listener: socket.socket, options: Ser
     )
     try:
         host, port = listener.getsockname()[:2]
-        _logger.info("listening", extra={"fields": {"host": host, "port": port}})
-        # The server raises the signal that stopped it again; here that is the normal end.
-        with contextlib.suppress(KeyboardInterrupt):
-            _Server(config, service.drain).run(sockets=[listener])
+        with _ended_by_signal() as ended:  # from here on, since an exception may be lost in a callback of an import
+            _logger.info("listening", extra={"fields": {"host": host, "port": port}})
+            _Server(config, service.drain, ended).run(sockets=[listener])
     finally:
         service.close()
         _logger.info("closed")
@@ -148,14 +147,17 @@ class _Server(uvicorn.Server):
     first connection too many is closed.
     """
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], ended: Callable[[], bool]) -> None:
         super().__init__(config)
-        self._drain = drain
+        self._drain, self._ended = drain, ended
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(_QUEUED)
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._ended()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._drain()
