@@ -114,6 +114,22 @@ def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.code == "store_unreachable"
 
 
+@pytest.mark.parametrize("name", ["a-403.csv", "a-404.csv"])
+def test_numbers_of_names_and_times_are_no_statuses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    from driftline.core import _objects as stores
+
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(variable, "none")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setattr(stores, "_RETRIES", 0)
+    stores._store.cache_clear()
+    with pytest.raises(InputError) as caught:
+        list(dl.diff(f"s3://elsewhere/{name}", f"s3://elsewhere/{name}"))
+    stores._store.cache_clear()
+    assert caught.value.code == "store_unreachable"
+
+
 @pytest.mark.own_session
 def test_both_engines_write_the_same_bytes(store: Any, tmp_path: Path) -> None:
     a, b = put(store, "spark/a.csv", A), put(store, "spark/b.csv", B)

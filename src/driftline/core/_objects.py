@@ -315,7 +315,7 @@ def explained(url: str) -> Iterator[None]:
 
 
 def _generic(url: str, words: str) -> InputError:
-    if "403" in words or "AccessDenied" in words:
+    if "code: 403" in words or "AccessDenied" in words:
         return _denied(url)
     if "redential" in words or "169.254.169.254" in words:
         return InputError(
@@ -324,7 +324,7 @@ def _generic(url: str, words: str) -> InputError:
             code="no_credentials",
             path=url,
         )
-    if "404" in words or "NoSuchBucket" in words:
+    if "code: 404" in words or "NoSuchBucket" in words:
         return NotFoundError(f"{url} does not exist: check the bucket", code="not_found", path=url)
     return InputError(
         f"{url}: the store does not answer: check AWS_ENDPOINT_URL and the network", code="store_unreachable", path=url
