@@ -151,6 +151,10 @@ def test_every_result_answers_the_same_questions(compared: Compared) -> None:
     assert target.exists()
     with pytest.raises(dl.OptionError, match="Unsupported format"):
         other.write(target, "nonsense")
+    for suffix in (".xlsx", ".pdf", ".yaml", ".zip"):  # a file that its name says to be something else
+        with pytest.raises(dl.OptionError, match=rf"written as \{suffix}"):
+            other.write(wrong := compared.folder / f"wrong{suffix}")
+        assert not wrong.exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,6 +200,26 @@ def test_what_is_written_is_what_the_command_writes(compared: Compared, suffix: 
     target = compared.folder / f"written{suffix}"
     compared.diff(a, b).write(target)
     assert masked(target.read_bytes()) == masked(as_command(compared, [*compared.command(a, b), *more]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("payloads", ".html"), ("payloads", ".json.gz"), ("changesets", ".json"), ("changesets", ".db"),
+     ("codeindex", ".csv"), ("tables", ".changeset"), ("tables", ".sql")],
+)  # fmt: skip
+def test_a_command_writes_no_file_that_its_name_says_to_be_another(compared: Compared, suffix: str) -> None:
+    target = compared.folder / f"wrong{suffix}"
+    words = [word for word in compared.command(*compared.sides) if not word.endswith("changes.bin") and word != "-o"]
+    assert run(command_group, [*words, "-o", str(target)]) == 2
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("kind", ["changesets"])
+def test_a_patchset_by_its_name(compared: Compared) -> None:
+    target = compared.folder / "changes.patchset"
+    assert run(command_group, ["diff", *map(str, compared.sides), "-o", str(target)]) == 1
+    changesets.diff(*compared.sides, patchset=True).write(again := compared.folder / "again.patchset")
+    assert target.read_bytes() == again.read_bytes() != bytes(compared.diff(*compared.sides))
 
 
 def test_a_diff_of_columns_alone_is_a_difference() -> None:
@@ -273,6 +297,27 @@ def test_the_one_function_finds_out_what_the_inputs_are(compared: Compared) -> N
     assert list(found.changes()) == list(expected.changes())
     with pytest.raises(dl.OptionError, match="key_columns is no option for two"):
         dl.diff(a, b, **options.get(kind, {}), key_columns=["id"])
+
+
+def test_values_of_options_do_not_decide_what_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Databases(tmp_path, None)  # type: ignore[arg-type]
+    Tables(tmp_path, None)  # type: ignore[arg-type]
+    assert run(command_group, ["diff", "a.db", "b.csv", "-k", "id", "--format", "jsonl", "-o", "b.db"]) == 1
+    assert (tmp_path / "b.db").read_bytes().startswith(b'{"type":"schema"')
+    assert run(command_group, ["diff", "a.csv", "b.csv", "-k", "id", "--null", "git:v", "--rename", "git:x=v"]) == 2
+    assert "comparing" not in (said := capfd.readouterr().err)
+    assert "git:x" in said
+    assert run(command_group, ["diff", "--", "git:HEAD", "git:HEAD~1"]) == 2  # outside of a repository
+    assert "cannot read the repository" in capfd.readouterr().err
+
+
+def test_paths_of_a_comparison_are_a_mapping() -> None:
+    for options in ({"key": "id"}, {"tolerance": 0.1}):
+        with pytest.raises(dl.OptionError, match="is a mapping from paths"):
+            dl.diff({"a": 1}, {"a": 2}, schema=None, **options)
 
 
 def test_tables_stay_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,16 +120,13 @@ def _format_of(output: str | None) -> str:
 
 @contextmanager
 def _stdout_in(output: str | None) -> Iterator[None]:
-    from driftline.core import open_output
+    from driftline.core import text_into
 
     if output is None:
         yield
         return
-    with open_output(output) as out:
-        text = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
-        with redirect_stdout(text):
-            yield
-        text.detach()
+    with text_into(output) as text, redirect_stdout(text):
+        yield
 
 
 @contextmanager

@@ -166,10 +166,8 @@ def _endpoints(view: BatchView) -> Padding:
     from rich.padding import Padding
 
     counts = ["match", "differ", "failed"]
-    rows = [
-        (name or "–", f"{row['matched']:,}", f"{row['different']:,}", f"{row['failed']:,}")
-        for name, row in view.summary["endpoints"].items()
-    ]
+    found = view.summary["endpoints"].items()
+    rows = [(name or "–", *(f"{row[what]:,}" for what in ("matched", "different", "failed"))) for name, row in found]
     return Padding(plain_table(["endpoint", *counts], rows, right=counts), (1, 0, 0, 0))
 
 
@@ -245,8 +243,7 @@ def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
         line = Text.assemble((f"{schema}:{one.line}:{one.column}", "bold"), f": {one.message} ", (one.pointer, "dim"))
         console.print(line, soft_wrap=True)
     if findings:
-        noun = "finding" if len(findings) == 1 else "findings"
-        console.print(Text(f"{len(findings)} {noun}", style="bold red"))
+        console.print(Text(counted(len(findings), "finding"), style="bold red"))
     else:
         console.print(Text(f"{schema}: nothing to mend", style="green"), soft_wrap=True)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from driftline.core._files import (
         COMPRESSION_BYTES as COMPRESSION_BYTES,
+        FILE_SUFFIXES as FILE_SUFFIXES,
         SQLITE_MAGIC as SQLITE_MAGIC,
         STANDARD_OUTPUT as STANDARD_OUTPUT,
         AnyPath as AnyPath,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         decompressed as decompressed,
         explain_os_error as explain_os_error,
         file_digest as file_digest,
+        format_of as format_of,
         io_errors as io_errors,
         is_sqlite_file as is_sqlite_file,
         names_revision as names_revision,

@@ -7,11 +7,10 @@ receives "what changed" need not know what was compared. `DiffMembers` derives t
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from driftline.core._files import StrPath, atomic_write, write_all
+from driftline.core._files import StrPath, atomic_write, format_of, write_all
 from driftline.core._json import exact_dumps
 from driftline.errors import OptionError
 
@@ -109,8 +108,7 @@ class DiffMembers:
     def write(self, path: StrPath, format: str | None = None) -> None:  # noqa: A002
         """Write the result to a file, atomically; without a format the file's suffix decides it."""
         known = list(dict.fromkeys(self._formats.values()))
-        suffix = os.path.splitext(os.fspath(path))[1].lower()
-        name = format or self._formats.get(suffix, known[0])
+        name = format or format_of(path, self._formats)
         if name not in known:
             raise OptionError(f'Unsupported format: "{name}" ({", ".join(known)})', code="invalid_format")
         with atomic_write(path) as out:

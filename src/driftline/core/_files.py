@@ -19,7 +19,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +49,13 @@ _DECOMPRESSORS = {
     "bzip2": ("bz2", "builtins:OSError", "builtins:ValueError"),
 }
 COMPRESSION_BYTES = 10  # that tell a compression
+# Suffixes that say what a file is; others, such as .txt and .out, are for any text.
+FILE_SUFFIXES = (
+    ".jsonl", ".ndjson", ".json", ".geojson", ".csv", ".tsv", ".tab", ".md", ".markdown", ".html", ".htm", ".xml",
+    ".yaml", ".yml", ".toml", ".sql", ".parquet", ".arrow", ".feather", ".avro", ".orc", ".xlsx", ".xlsm", ".xls",
+    ".ods", ".db", ".sqlite", ".sqlite3", ".duckdb", ".changeset", ".patchset", ".pdf", ".docx", ".zip", ".tar", ".7z",
+    ".gz", ".bz2", ".xz", ".zst",
+)  # fmt: skip
 _BUFFER_BYTES = 1 << 20
 STANDARD_OUTPUT = "standard output"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -70,6 +77,20 @@ def is_sqlite_file(path: StrPath) -> bool:
 def names_revision(given: object) -> bool:
     """Whether an input is a revision of a code base, `git:REVISION`, and no file of such a name."""
     return isinstance(given, str) and given.lower().startswith("git:") and not os.path.exists(given)
+
+
+def format_of(path: StrPath, formats: Mapping[str, str]) -> str:
+    """The format of a file's suffix, else the first one; a suffix that says that the file is another one is refused.
+
+    >>> format_of("changes.SQL", {".bin": "changeset", ".sql": "sql"}), format_of("changes", {".bin": "changeset"})
+    ('sql', 'changeset')
+    """
+    suffix = os.path.splitext(os.fspath(path).rstrip("/"))[1].lower()
+    if suffix in FILE_SUFFIXES and suffix not in formats:
+        known = ", ".join(formats)
+        message = f"{os.fspath(path)}: nothing is written as {suffix} here: use one of {known}, or name a format"
+        raise OptionError(message, code="invalid_format")
+    return formats.get(suffix, next(iter(formats.values())))
 
 
 @contextmanager

@@ -179,12 +179,8 @@ def _javascript_order(keys: Iterable[str]) -> list[str]:
     indexes: list[str] = []
     names: list[str] = []
     for key in keys:
-        (indexes if _is_array_index(key) else names).append(key)
+        (indexes if _ARRAY_INDEX.match(key) and int(key) <= _LARGEST_ARRAY_INDEX else names).append(key)
     return sorted(indexes, key=int) + utf16_sorted(names)
-
-
-def _is_array_index(key: str) -> bool:
-    return _ARRAY_INDEX.match(key) is not None and int(key) <= _LARGEST_ARRAY_INDEX
 
 
 # JSON of which every number keeps its digits.

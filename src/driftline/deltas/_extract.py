@@ -65,15 +65,10 @@ def _changed_columns(
     if after is None:
         return None if before is None else ("DELETE", [])
     if before is None:
-        return "INSERT", [ColumnDelta(name, as_json(value)) for name, value in _declared(after, schema)]
+        declared = after if schema is None else {name: after[name] for name in after if name in schema.by_name}
+        return "INSERT", [ColumnDelta(name, as_json(value)) for name, value in declared.items()]
     changed = [ColumnDelta(name, as_json(value)) for name, value in _differing(before, after, schema)]
     return ("UPDATE", changed) if changed else None
-
-
-def _declared(row: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
-    if schema is None:
-        return list(row.items())
-    return [(name, value) for name, value in row.items() if name in schema.by_name]
 
 
 def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:

@@ -121,7 +121,8 @@ def fold_to_plain(fold: RowMerge) -> JsonObject:
     deleted = None if fold.deleted is None else _short(fold.deleted)
     stamps = sorted({stamp for stamp in (*by.values(), written, deleted) if stamp is not None}, reverse=True)
     index = {stamp: number for number, stamp in enumerate(stamps)}
-    plain: JsonObject = {"stamps": [_plain_stamp(stamp) for stamp in stamps]}
+    texts = [[str(hlc), client.decode("utf-16-be", "surrogatepass"), digits] for hlc, client, digits, _ in stamps]
+    plain: JsonObject = {"stamps": texts}
     if written is not None:
         used = {name: index[stamp] for name, stamp in by.items()}
         plain = {"columns": state.columns, **plain, "by": used, "live": index[written]}
@@ -143,10 +144,6 @@ def fold_from_plain(plain: Mapping[str, Any]) -> RowMerge:
 def _short(stamp: Stamp) -> Stamp:
     """A stamp as the lake stores it, so that a delta has one stamp wherever it was read."""
     return stamp[0], stamp[1], stamp[2][:_ID_DIGITS], stamp[3]
-
-
-def _plain_stamp(stamp: Stamp) -> list[str]:
-    return [str(stamp[0]), stamp[1].decode("utf-16-be", "surrogatepass"), stamp[2]]
 
 
 def _stamp(plain: list[str], *, is_delete: bool) -> Stamp:

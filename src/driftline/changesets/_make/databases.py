@@ -103,7 +103,8 @@ class DatabaseDiff(DiffMembers):
     """
 
     _formats: ClassVar[Mapping[str, str]] = {
-        ".bin": "changeset", ".patchset": "patchset", ".txt": "text", ".jsonl": "jsonl", ".json": "json", ".sql": "sql",
+        ".bin": "changeset", ".changeset": "changeset", ".patchset": "patchset", ".txt": "text", ".jsonl": "jsonl",
+        ".json": "json", ".sql": "sql",
     }  # fmt: skip
 
     changes: Changeset | Patchset

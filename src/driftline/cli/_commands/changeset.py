@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table
 
 _SHOWN_ROWS = 20  # of those that triggers altered
+_SUFFIXES = {".bin": "changeset", ".changeset": "changeset", ".patchset": "patchset", ".sql": "sql"}
 
 
 @click.group(epilog=examples("changeset"))
@@ -206,10 +207,12 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
 def diff(old: str, new: str, tables: tuple[str, ...], form: str | None, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
     from driftline.changesets import DiffFindings, DiffSettings, diff_to, script_to
+    from driftline.core import format_of
 
     found = DiffFindings()
+    form = form or ("changeset" if output is None else format_of(output, _SUFFIXES))
     settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
-    is_script = form == "sql" or (form is None and output is not None and output.endswith(".sql"))
+    is_script = form == "sql"
 
     def write(out: BinaryIO) -> None:
         nonlocal found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._group import Command, format_option, several
-from driftline.core import io_errors, open_bytes, open_output, write_all
+from driftline.core import format_of, io_errors, open_bytes, open_output, write_all
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
@@ -108,6 +108,7 @@ def compare(
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
+    is_named = format_name is not None
     format_name = format_name or ("text" if output is None and sys.stdout.isatty() else "json")
     name = f"{_shown(old)} {_shown(new)}"
     inputs = [path for path in (old, new, schema, config) if path is not None]
@@ -133,6 +134,8 @@ def compare(
     if stopped is not None and masker is not None:
         stopped.context["partial_result"] = shown.to_dict()
     with open_output(output, inputs) as out:
+        if output is not None and not is_named:
+            format_of(output, {".json": "json"})
         content = _rendered(shown, format_name, name, output, stopped) if patch is None else indented(patch) + b"\n"
         write_all(out, content)
     if stopped is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -14,7 +13,7 @@ import click
 
 from driftline.cli._group import Command, Function, LazyGroup, format_option, several, spark_conf
 from driftline.cli._terminal import plain_table, progress_bar, wide_console
-from driftline.core import open_output, write_atomically
+from driftline.core import format_of, open_output, write_atomically
 
 if TYPE_CHECKING:
     from driftline.pipeline import CheckReport, PairResult, Pipeline, Selection
@@ -212,7 +211,7 @@ def _reporting_false_start(declared: Pipeline) -> Iterator[None]:
 
 
 # `driftline check`: many pairs of tables at once, from one file.
-_FORMATS = {".json": "json", ".xml": "junit", ".html": "html"}
+_FORMATS = {".txt": "text", ".json": "json", ".xml": "junit", ".html": "html"}
 _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error": "bold red"}
 
 
@@ -231,7 +230,7 @@ def check(
     from driftline.pipeline import check_html, check_json, check_junit, check_pairs, read_pairs
 
     declared = read_pairs(file)
-    shape = format_name or _FORMATS.get(os.path.splitext(output or "")[1], "text")
+    shape = format_name or format_of(output or "", _FORMATS)
     engine = options.pop("engine") or ("spark" if master else None)
     with progress_bar(show=progress) as tracker:
         report = check_pairs(declared, engine=engine, master=master, tracker=tracker, **options)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -150,7 +151,7 @@ class DiffCommand(GroupedCommand):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that runs."""
-        other = _other_command(args)
+        other = _other_command(args, list(self._inputs(args)))
         if other is None:
             return super().make_context(info_name, args, parent, **extra)
         what, name, location, added = other
@@ -158,21 +159,27 @@ class DiffCommand(GroupedCommand):
             click.echo(f"comparing {what}, as driftline {name} does", err=True)
         command: click.Command = load_function(location)
         try:
-            return command.make_context(name, [*args, *added], parent, **extra)
+            return command.make_context(name, [*added, *args], parent, **extra)
         except click.UsageError as error:
             if other is not _DATABASES:
                 raise
             hint = "the inputs are databases: to compare tables, name one of each, as FILE.db::TABLE"
             raise click.UsageError(f"{error.format_message()} {hint}", error.ctx) from None
 
+    def _inputs(self, args: list[str]) -> Iterator[str]:
+        """The words that are neither options nor their values; of other commands, only options that diff has count."""
+        with_value = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+        for before, word in pairwise(["", *args]):
+            if before not in with_value and not word.startswith("-"):
+                yield word
 
-def _other_command(args: list[str]) -> tuple[str, str, str, tuple[str, ...]] | None:
-    words = [word for word in args if not word.startswith("-")]
-    if any(map(names_revision, words)):
+
+def _other_command(args: list[str], inputs: list[str]) -> tuple[str, str, str, tuple[str, ...]] | None:
+    if any(map(names_revision, inputs)):
         return _REVISIONS
     if any(word == "--schema" or word.startswith("--schema=") for word in args):
         return _DOCUMENTS
-    return _DATABASES if sum(map(is_sqlite_file, words)) >= len(_SIDES) else None
+    return _DATABASES if sum(map(is_sqlite_file, inputs)) >= len(_SIDES) else None
 
 
 _BRIEF = (

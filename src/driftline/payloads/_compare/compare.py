@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from driftline.core import open_bytes
-from driftline.errors import DriftlineError, PayloadError
+from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.payloads._compare.patch import Operation, Recorder, no_patch, patched, unshared
 from driftline.payloads._compare.plan import Plans, Renames, SchemaSettings
 from driftline.payloads._compare.report import Observer, Report, Run, StopComparisonError
@@ -385,6 +385,9 @@ def compare(
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
+    for name, paths in (("key", key), ("tolerance", tolerance)):
+        if not isinstance(paths, Mapping | None):
+            raise OptionError(f'{name} is a mapping from paths, such as {{"$.items": …}}', code="invalid_option")
     keys = [f"{path}={one if isinstance(one, str) else ','.join(one)}" for path, one in (key or {}).items()]
     tolerances = [f"{path}={limit}" for path, limit in (tolerance or {}).items()]
     named = {"ignore": ignore, "unordered": unordered, "keys": keys, "tolerances": tolerances, "allow_new": allow_new}

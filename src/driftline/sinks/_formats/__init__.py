@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from driftline.core import StrPath, exact_dumps, exact_loads, load_function
+from driftline.core import FILE_SUFFIXES, StrPath, exact_dumps, exact_loads, load_function
 from driftline.errors import OptionError
 
 
@@ -47,10 +47,6 @@ FORMATS: dict[str, EventFormat] = {
 _TABBED = (".tsv", ".tab")
 _PACKINGS = {".gz": "gzip:GzipFile", ".bz2": "bz2:BZ2File", ".xz": "lzma:LZMAFile", ".zst": "backports.zstd:ZstdFile"}
 _UNPACKED = ("parquet", "delta", "changeset", "patchset")
-_OTHER_FILES = (
-    ".xlsx", ".xlsm", ".xls", ".ods", ".db", ".sqlite", ".sqlite3", ".duckdb", ".arrow", ".feather", ".avro", ".orc",
-    ".sql", ".xml", ".yaml", ".yml", ".toml", ".pdf", ".docx", ".zip", ".tar", ".7z", ".geojson",
-)  # fmt: skip
 _ALWAYS = ("schema", "stats")
 # Formats that show the first events of each kind alone, if they get how often each column changed.
 FIRST: dict[str, dict[str, int]] = {
@@ -78,11 +74,11 @@ def format_for(path: StrPath | None, name: str | None = None) -> str:
         return name or "jsonl"
     stem, suffix = _suffixes(path)
     packing = os.fspath(path)[len(stem) :].lower()
-    chosen = name or _format_of(suffix)
+    chosen = name or next((key for key, each in event_formats(suffix).items() if suffix in each.suffixes), None)
     known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
     if packing and chosen in _UNPACKED:
         raise OptionError(f"{os.fspath(path)}: {chosen} is not written compressed: leave {packing} out", code="usage")
-    if chosen is None and (suffix in _OTHER_FILES or (packing and not suffix)):
+    if chosen is None and (suffix in FILE_SUFFIXES or (packing and not suffix)):
         raise OptionError(
             f"{os.fspath(path)}: no events are written as {suffix or packing}: use one of {known}, or name a --format",
             code="invalid_format",
@@ -115,10 +111,6 @@ def packed(out: BinaryIO, path: StrPath | None) -> Iterator[BinaryIO]:
     make = getattr(import_module(module), opener)
     with make(**about) if about else make(out, "wb") as archive:
         yield archive
-
-
-def _format_of(suffix: str) -> str | None:
-    return next((name for name, each in event_formats(suffix).items() if suffix in each.suffixes), None)
 
 
 def event_formats(suffix: str | None = None) -> Mapping[str, EventFormat]:

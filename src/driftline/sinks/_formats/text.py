@@ -96,7 +96,7 @@ def _write_kinds(profile: dict[str, Any], out: BinaryIO) -> None:
 
 
 def _table_rows(event: dict[str, Any], shown: list[str] | None) -> list[list[str]]:
-    kind, place = event["type"], _place(event)
+    kind, place = event["type"], _row_text(event["key"]) if "key" in event else str(event.get("row_index", ""))
     if kind == "changed":
         cells = event["delta"].items()
         return [[kind, place, name, cell_text(cell["from"]), cell_text(cell["to"])] for name, cell in cells]
@@ -105,12 +105,6 @@ def _table_rows(event: dict[str, Any], shown: list[str] | None) -> list[list[str
     if kind in ("removed", "unchanged"):
         return [[kind, place, "", _row_text(event["row"], shown), ""]]
     return []
-
-
-def _place(event: dict[str, Any]) -> str:
-    if "key" in event:
-        return _row_text(event["key"])
-    return str(event.get("row_index", ""))
 
 
 def _row_text(row: dict[str, Any], shown: list[str] | None = None) -> str:

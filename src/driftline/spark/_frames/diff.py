@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import pyarrow as pa
 from pyspark.sql import Window, functions as f, types as t
 
-from driftline.core import DiffMembers, StrPath, exact_loads
+from driftline.core import DiffMembers, StrPath, exact_loads, format_of
 from driftline.errors import OptionError, TableError
 from driftline.spark._frames.columns import (
     FrameColumn,
@@ -149,8 +149,7 @@ class DataFrameDiff(DiffMembers):
 
     def write(self, path: StrPath, format: str | None = None) -> None:  # noqa: A002
         """Write the events to a new folder, in parallel: `parquet`, `orc` or `json` (lines), else by its suffix."""
-        suffix = os.path.splitext(os.fspath(path).rstrip("/"))[1].lower()
-        name = format or _SUFFIXES.get(suffix, "parquet")
+        name = format or format_of(path, _SUFFIXES)
         if name not in _SUFFIXES.values():
             known = ", ".join(dict.fromkeys(_SUFFIXES.values()))
             raise OptionError(f'Unsupported format: "{name}" ({known})', code="invalid_format")

@@ -40,7 +40,7 @@ def _list(console: Console, request: Request) -> Response:
 
 @pages("/changesets/view")
 def _view(console: Console, request: Request) -> Response:
-    from driftline.changesets import summary, tables_from_database
+    from driftline.changesets import summary, tables_from_database, to_sql
 
     query = {name: request.query_params.get(name, "") for name in ("path", "database", "show", "table")}
     query["show"] = query["show"] if query["show"] in _VIEWS else "rows"
@@ -66,7 +66,8 @@ def _view(console: Console, request: Request) -> Response:
             view.conflicts = view.applied.conflicts[:_MOST_CONFLICTS]
         elif view.show != "apply":
             chosen = _operations(path, declared, view.table, view.first, inverse=view.show == "inverse")
-            view.rows, view.statements = _rendered(chosen, view.show)
+            view.rows = [_row(each) for each in chosen] if view.show == "rows" else []
+            view.statements = [] if view.show == "rows" else list(to_sql(chosen))
     except DriftlineError as error:
         view.problem = error.message
     databases = console.folder.names(_DATABASES)
@@ -83,14 +84,6 @@ def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bo
         found = operations_of(inverted if inverse else stream, declared)
         of_table: Iterator[Operation] = (each for each in found if table in ("", each.table.name))
         return list(islice(of_table, skip, skip + PAGE_ROWS))
-
-
-def _rendered(operations: list[Operation], show: str) -> tuple[list[dict[str, Any]], list[str]]:
-    from driftline.changesets import to_sql as statements
-
-    if show in ("sql", "inverse"):
-        return [], list(statements(operations))
-    return [_row(each) for each in operations], []
 
 
 def _row(operation: Operation) -> dict[str, Any]:

@@ -67,7 +67,10 @@ def _form(
         root=console.folder.root.name,
         before=before,
         problem=None if error is None else explained(error, before, console.folder),
-        groups=form_groups(before.options),
+        groups=[
+            (title, [Field(name, OPTIONS[name], before.options.get(name)) for name in GROUPS[title]])
+            for title in GROUPS
+        ],
     )
 
 
@@ -245,13 +248,6 @@ class Field:
     def lines(self) -> str:
         """Several values, one a line; the empty word is visible."""
         return "\n".join(line or '""' for line in self.value or ())
-
-
-def form_groups(chosen: Mapping[str, Any]) -> list[tuple[str, list[Field]]]:
-    """The fields by group, filled in with what was chosen before."""
-    return [
-        (title, [Field(name, OPTIONS[name], chosen.get(name)) for name in names]) for title, names in GROUPS.items()
-    ]
 
 
 def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
