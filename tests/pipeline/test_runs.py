@@ -57,6 +57,35 @@ def test_a_run_makes_events_lake_states_and_a_record(tmp_path: Path) -> None:
     assert str(tmp_path) not in "".join(path.read_text() for path in (tmp_path / ".driftline").rglob("*.json"))
 
 
+READERS = """
+import importlib, sys, threading
+from driftline.core import location
+from driftline.pipeline._run import records
+from driftline.pipeline._stages import stage
+
+sys.setswitchinterval(1e-6)
+for _ in range(200):
+    importlib.reload(stage)
+    importlib.reload(records)
+    store, start = records.RecordStore(location(sys.argv[1])), threading.Barrier(4)
+    found = []
+    def read():
+        start.wait()
+        found.append(store.stage("customers/2026-03-02/diff"))
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for one in threads: one.start()
+    for one in threads: one.join()
+    assert None not in found
+"""
+
+
+def test_stages_read_their_records_side_by_side_from_the_first_one_on(tmp_path: Path) -> None:
+    run(make_shop(tmp_path))
+    state = next((tmp_path / ".driftline").iterdir())
+    done = run_process([sys.executable, "-c", READERS, state], env={"PYTHONPATH": SOURCE}, check=False)
+    assert done.returncode == 0, "msgspec crashes where two threads meet a type for the first time"
+
+
 def test_events_are_those_of_the_diff_command(tmp_path: Path) -> None:
     run(make_shop(tmp_path))
     import driftline

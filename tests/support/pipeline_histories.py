@@ -238,6 +238,7 @@ class Runs:
         self.counts["runs"] += 1
         self.counts["selections"] += bool(patterns)
         if os.WIFSIGNALED(status):
+            assert die_at is not None, f"the run died by signal {os.WTERMSIG(status)}"
             self.counts["kills"] += 1
             world.lake_types |= world.types()
             return

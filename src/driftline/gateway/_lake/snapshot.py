@@ -102,7 +102,7 @@ class PageSigner:
         if not valid[0]:
             raise _replaced()
         try:
-            return msgspec.json.decode(payload, type=PageToken)
+            return _page_token(payload)
         except msgspec.MsgspecError as error:
             raise _no_page() from error
 
@@ -142,6 +142,10 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
         """Identifies the merged rows: neither the time nor the caller is part of it."""
         content = (self.log_id, self.flushed, self.seq, self.arrival, self.tables, self.digest)
         return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
+
+
+# Made once: msgspec crashes where two threads meet a type for the first time.
+_page_token, _manifest = msgspec.json.Decoder(PageToken).decode, msgspec.json.Decoder(Manifest).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +290,7 @@ class Snapshots:
 
     def _stored(self, key: str) -> Manifest | None:
         body = self._log.document(f"fold:{key}")
-        return None if body is None else msgspec.json.decode(body, type=Manifest)
+        return None if body is None else _manifest(body)
 
     def _record(self, manifest: Manifest) -> None:
         """Store a manifest as the newest one, and remove those whose tokens are not valid any more."""

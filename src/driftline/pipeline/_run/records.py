@@ -21,6 +21,8 @@ RUNS_KEPT = 100
 EXIT_CODES = {"done": 0, "exceeded": 1, "failed": 2, "locked": 2, "cancelled": 130}  # by the result of a run
 _SHOWN = ("role", "path", "size", "checksum")  # of outputs, in records of runs
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
+# Known to msgspec before threads of stages read records: it crashes where two of them meet a type for the first time.
+msgspec.json.Decoder(StageRecord)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ LARGE_BYTES = 16 << 20  # of both sides
 _MEMORY = 256 << 20  # of a comparison
 _ID = re.compile(r"[0-9a-z]{8,40}")
 _RECORD = "meta.json"
+_converting = threading.Lock()
 Record = TypeVar("Record")
 Outcome = TypeVar("Outcome")
 
@@ -117,7 +118,8 @@ def keep(folder: Path, record: Any, name: str = _RECORD) -> None:
 def read_record(path: Path, kind: type[Record]) -> Record | None:
     """A record, or None where there is none that can be read."""
     try:
-        return msgspec.convert(json.loads(path.read_bytes()), kind)
+        with _converting:  # msgspec crashes where two threads meet a type for the first time
+            return msgspec.convert(json.loads(path.read_bytes()), kind)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return None
 
