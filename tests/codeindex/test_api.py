@@ -197,7 +197,7 @@ READERS = (
     "../rules.toml",
 )
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (3, "d60a01215e6e")
+KNOWN = (3, "c5576f30a737")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:

@@ -87,7 +87,7 @@ def test_a_busy_index(
     # Each task costs the same however little it does: shuffles into eight of them are as good as into thirty.
     monkeypatch.setattr("driftline.spark._index._SPLITS_PER_PARTITION", 5)
     if limited:
-        monkeypatch.setattr("driftline.spark._index.WANTED_FILES_LIMIT", 3)
+        monkeypatch.setattr("driftline.spark._index.NEEDED_FILES_LIMIT", 3)
     old = write_index(tmp_path / "old", busy_index(1), layout)
     new = write_index(tmp_path / "new", busy_index(2), layout)
     local, on_spark = both_ways(old, new, max_chunks_per_file=10, max_events=150)

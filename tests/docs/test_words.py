@@ -38,8 +38,6 @@ STAYING = {
     "WantedSnapshot", "forget_rejected", "remedies", "remedy", "Remedy", "remedy_of", "_remedy", "moment",
     "answers", "answers_without_body", "studies", "Studies",
 }  # fmt: skip
-# Their names are not gone through yet; their docstrings and comments are.
-UNNAMED = {"codeindex", "payloads", "spark", "tables"}
 MODULES = sorted((ROOT / "src/driftline").rglob("*.py"))
 CODE = re.compile(r"```.*?```|<!--.*?-->|`[^`]*`|<code>.*?</code>|\]\([^)]*\)|<a id=[^>]*>", re.DOTALL)
 
@@ -60,8 +58,7 @@ def refused(lines: Iterator[tuple[int, str]]) -> Iterator[str]:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT / "src/driftline")))
 def test_code_uses_the_words_of_the_field(module: Path) -> None:
     text = module.read_text(encoding="utf-8")
-    has_names = module.relative_to(ROOT / "src/driftline").parts[0] not in UNNAMED
-    found = [*docstrings(ast.parse(text)), *comments_and_names(text, has_names=has_names)]
+    found = [*docstrings(ast.parse(text)), *comments_and_names(text)]
     assert list(refused((number, CODE.sub("", line)) for number, line in found)) == []
 
 
@@ -77,9 +74,9 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from enumerate(str(first.value.value).splitlines(), first.lineno)
 
 
-def comments_and_names(text: str, *, has_names: bool) -> Iterator[tuple[int, str]]:
+def comments_and_names(text: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-        elif token.type == tokenize.NAME and has_names and token.string not in STAYING:
+        elif token.type == tokenize.NAME and token.string not in STAYING:
             yield token.start[0], re.sub("_|(?<=[a-z])(?=[A-Z])", " ", token.string)

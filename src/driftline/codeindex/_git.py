@@ -113,15 +113,15 @@ class GitRepository:
 
     def blobs(self, object_ids: Iterable[str]) -> Iterator[bytes | None]:
         """The content of blobs, in the requested order, from one process; None for one that is missing."""
-        wanted = list(object_ids)
-        absent = self._absent(wanted)
+        needed = list(object_ids)
+        absent = self._absent(needed)
         with tempfile.TemporaryFile() as names:
-            names.write(b"".join(f"{name}\n".encode() for name in wanted if name not in absent))
+            names.write(b"".join(f"{name}\n".encode() for name in needed if name not in absent))
             names.seek(0)
             command = self._command("cat-file", "--batch")
             with subprocess.Popen(command, stdin=names, stdout=subprocess.PIPE, env=_environment()) as process:
                 assert process.stdout is not None
-                for name in wanted:
+                for name in needed:
                     words = process.stdout.readline().split() if name not in absent else []
                     if len(words) != 3:
                         yield None
@@ -129,9 +129,9 @@ class GitRepository:
                     yield process.stdout.read(int(words[2]))
                     process.stdout.read(1)
 
-    def contents(self, wanted: list[tuple[str, str]]) -> Iterator[bytes | None]:
+    def contents(self, needed: list[tuple[str, str]]) -> Iterator[bytes | None]:
         """Blobs by id and path: where git does not have one, the file of the checkout if it is that very blob."""
-        for (name, path), blob in zip(wanted, self.blobs(name for name, _ in wanted), strict=True):
+        for (name, path), blob in zip(needed, self.blobs(name for name, _ in needed), strict=True):
             given = None if blob is not None else _file(os.fsencode(self.directory / path))
             yield given[1] if given is not None and self._blob_id(given[1]) == name else blob
 

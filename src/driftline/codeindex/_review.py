@@ -82,9 +82,9 @@ class Review:
     @property
     def line(self) -> str:
         """The verdict with its counts, on one line."""
-        told = ", ".join(f"{count} {effect}" for effect, count in self.counts.items() if count)
+        texts = ", ".join(f"{count} {effect}" for effect, count in self.counts.items() if count)
         number = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
-        return f"verdict: {self.verdict} ({told} in {number})" if told else f"verdict: {self.verdict}"
+        return f"verdict: {self.verdict} ({texts} in {number})" if texts else f"verdict: {self.verdict}"
 
     def to_dict(self) -> JsonObject:
         """The review as plain data, without the events."""
@@ -142,19 +142,19 @@ def _effect_of_file(section: Section, sources: set[str]) -> str:
 
 def callers(index: IndexDir | None, events: Iterable[IndexEvent]) -> dict[str, list[str]]:
     """Who calls what lost its name or changed its signature, by the last name of the call."""
-    wanted = {
+    requested = {
         (event.get("before") or event)["name"].rpartition(".")[2]
         for event in events
         if event["kind"].startswith("chunk.") and event["chunkKind"] in ("function", "class")
         if event["kind"] in ("chunk.removed", "chunk.renamed") or "signature" in event["changes"]
     }
-    built = built_index(index) if index is not None and 0 < len(wanted) <= _MOST_NAMES else None
+    built = built_index(index) if index is not None and 0 < len(requested) <= _MOST_NAMES else None
     found: dict[str, list[str]] = defaultdict(list)
     for row in built.files if built is not None else ():
         for chunk in built.chunks(row.file) if built is not None else ():
             for _, callee in chunk.codeRelations.calls:
                 leaf = re.split(r"[.:>]", callee)[-1]
-                if leaf in wanted:
+                if leaf in requested:
                     found[leaf].append(f"{code(chunk.name or 'the module')} in {code(row.file)}")
     return found
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Up to this many files to compare inside, tasks get their paths and leave all other rows unread.
-WANTED_FILES_LIMIT = 100_000
+NEEDED_FILES_LIMIT = 100_000
 
 RECORD_SCHEMA = "side int, key binary, file_id string, row_id string, count bigint, payload binary"
 CHANGE_SCHEMA = (
@@ -150,15 +150,15 @@ class _ModeRun:
 
     def _inside_events(self, compared: DataFrame) -> DataFrame:
         """The events of modified and renamed files: all records of a path are in one task, the change first."""
-        mode, options, wanted = self.result.mode, self.options, self._wanted(compared)
-        if wanted is None:
+        mode, options, needed = self.result.mode, self.options, self._needed(compared)
+        if needed is None:
             return self.spark.createDataFrame([], frame_schema(EVENT_SCHEMA))
         before = compared.selectExpr(f"{BEFORE} as side", "old_key as found_key", "key as path_key")
         places = before.union(compared.selectExpr(f"{AFTER} as side", "key as found_key", "key as path_key"))
         changes = ("key", f"{CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", NO_COLD)
-        records = compared.selectExpr(*changes).unionByName(self._chunk_records(places, wanted))
+        records = compared.selectExpr(*changes).unionByName(self._chunk_records(places, needed))
         if options.include_relations:
-            records = records.unionByName(self._import_records(places, wanted))
+            records = records.unionByName(self._import_records(places, needed))
 
         def events(batches: Batches) -> Rows:
             rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
@@ -168,12 +168,12 @@ class _ModeRun:
 
         return _mapped(self._sorted_by(records, "key", "tag"), events, EVENT_SCHEMA)
 
-    def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
+    def _needed(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
         """The rows that tasks select; None where no file is compared inside."""
         count = self.result.counts["file.modified"] + self.result.counts["file.renamed"]
         if count == 0:
             return None
-        if count > WANTED_FILES_LIMIT:
+        if count > NEEDED_FILES_LIMIT:
             return {BEFORE: SelectedRows(), AFTER: SelectedRows()}
         rows = compared.select("key", "old_key", "ids").collect()
         paths = {BEFORE: {path_of(row.old_key) for row in rows}, AFTER: {path_of(row.key) for row in rows}}
@@ -183,9 +183,9 @@ class _ModeRun:
             for side in (BEFORE, AFTER)
         }
 
-    def _chunk_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
+    def _chunk_records(self, places: DataFrame, needed: dict[int, SelectedRows]) -> DataFrame:
         limit = self.options.max_chunks_per_file
-        rows = self._keep(self._scan("chunk_meta", lambda split: kernels.scan_chunks(split, wanted[split.side], limit)))
+        rows = self._keep(self._scan("chunk_meta", lambda split: kernels.scan_chunks(split, needed[split.side], limit)))
         named = rows.where("key is not null")
         if rows.where("key is null").limit(1).count():
             named = named.union(self._named_by_id(rows.where("key is null")))
@@ -208,16 +208,16 @@ class _ModeRun:
         if not any(side.chunk_meta_cold for side in self.sides):
             return None
         ids = placed.where("payload is not null").select("side", "row_id")
-        wanted: dict[int, Collection[str] | None] = {BEFORE: None, AFTER: None}
-        if ids.count() <= WANTED_FILES_LIMIT:
+        needed: dict[int, Collection[str] | None] = {BEFORE: None, AFTER: None}
+        if ids.count() <= NEEDED_FILES_LIMIT:
             listed = ids.distinct().collect()
-            wanted = {side: frozenset(row.row_id for row in listed if row.side == side) for side in wanted}
-        rows = self._scan("chunk_meta_cold", lambda split: kernels.scan_cold(split, wanted[split.side]))
+            needed = {side: frozenset(row.row_id for row in listed if row.side == side) for side in needed}
+        rows = self._scan("chunk_meta_cold", lambda split: kernels.scan_cold(split, needed[split.side]))
         # A repeated id joins once: the last members win, as on one machine.
         return rows.groupBy("side", "row_id").agg({"payload": "max"}).withColumnRenamed("max(payload)", "cold")
 
-    def _import_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
-        rows = self._keep(self._scan("file_relations", lambda split: kernels.scan_imports(split, wanted[split.side])))
+    def _import_records(self, places: DataFrame, needed: dict[int, SelectedRows]) -> DataFrame:
+        rows = self._keep(self._scan("file_relations", lambda split: kernels.scan_imports(split, needed[split.side])))
         self._note_skipped(dict(rows.where("key is null").groupBy("side").sum("count").collect()))
         return _as_records(_at_places(rows.where("key is not null"), places), IMPORTS_TAG, NO_COLD)
 

@@ -29,7 +29,7 @@ ROWS_PER_TASK = 2_500_000
 _BYTES_PER_TASK = 160 << 20  # of delta files
 _LEAST_ROWS_PER_TASK = 250_000  # where cores would be idle otherwise
 _ROWS_PER_PARTITION = 1_000_000
-_WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
+_NEEDED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
 
 _DELTAS, _MARKER, _ERROR = "deltas", "marker", "error"
 
@@ -69,9 +69,9 @@ def _cores(session: SparkSession) -> int:
     return max(1, session.sparkContext.defaultParallelism)
 
 
-def bundles(work: Sequence[kernels.DeltaWork], wanted_rows: int) -> list[list[kernels.DeltaWork]]:
+def bundles(work: Sequence[kernels.DeltaWork], needed_rows: int) -> list[list[kernels.DeltaWork]]:
     """Reads combined into tasks of about equal size, so that small files share one; there is at least one task."""
-    count = max(1, round(sum(piece.rows for piece in work) / wanted_rows))
+    count = max(1, round(sum(piece.rows for piece in work) / needed_rows))
     found: list[list[kernels.DeltaWork]] = [[] for _ in range(count)]
     filled = [(0, number) for number in range(count)]
     for piece in sorted(work, key=lambda piece: -piece.rows):
@@ -85,7 +85,7 @@ def partition_count(plan: kernels.FoldPlan, job: kernels.RangeJob) -> int:
     """Enough partitions that none has too many rows by the sample of each range; at most one for each range."""
     touched = [each for each in plan.ranges if job.every_range or each.is_piece or each.deltas]
     rows = sum(each.rows + each.deltas for each in touched)
-    enough = max(-(-rows // _ROWS_PER_PARTITION), min(len(touched), _WANTED_PARTITIONS))
+    enough = max(-(-rows // _ROWS_PER_PARTITION), min(len(touched), _NEEDED_PARTITIONS))
     return max(1, min(enough, len(plan.ranges)))
 
 

@@ -29,7 +29,7 @@ from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, table_blob, 
 from driftline.tables import Profile, Stats, kernels
 
 FACT, PART, LINES = "fact", "part", "lines"
-_HASHES, _HASHES_IN_FILE, _WANTED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"
+_HASHES, _HASHES_IN_FILE, _NEEDED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"
 _HELD_CHUNK_BYTES = 128 << 20  # beyond this a range is spilled to the task's disk
 _ENCODE_BYTES = 12 << 20  # rows that become event lines at once
 
@@ -220,8 +220,8 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
             yield _fact(error, "", bucket)
             continue
         yield _fact(BucketFact(found.stats, found.duplicate_a, found.duplicate_b), "", bucket)
-        yield from _wanted_by_group(found.wanted_a, "A", 0, plan)
-        yield from _wanted_by_group(found.wanted_b, "B", splits_of_a, plan)
+        yield from _needed_by_group(found.needed_a, "A", 0, plan)
+        yield from _needed_by_group(found.needed_b, "B", splits_of_a, plan)
 
 
 def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[kernels.RowHashes]:
@@ -230,41 +230,41 @@ def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[kernels.R
     return sorted((part for part in parts if len(part)), key=lambda part: int(part["place"][0]))
 
 
-def _wanted_by_group(
-    wanted: kernels.SelectedRows, side: kernels.Side, first_split: int, plan: TaskPlan
+def _needed_by_group(
+    needed: kernels.SelectedRows, side: kernels.Side, first_split: int, plan: TaskPlan
 ) -> Iterator[ShuffleBlock]:
-    wanted = wanted[np.argsort(wanted["place"])]
-    groups = plan.group_of[kernels.split_of(wanted["place"]).astype(np.int64) + first_split]
-    borders = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(wanted)]
+    needed = needed[np.argsort(needed["place"])]
+    groups = plan.group_of[kernels.split_of(needed["place"]).astype(np.int64) + first_split]
+    borders = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(needed)]
     for start, end in pairwise(borders):
         if start < end:
-            yield ShuffleBlock(int(groups[start]), _WANTED, side, first_split, wanted[start:end].tobytes())
+            yield ShuffleBlock(int(groups[start]), _NEEDED, side, first_split, needed[start:end].tobytes())
 
 
 def _pick(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
-    wanted: defaultdict[int, list[kernels.SelectedRows]] = defaultdict(list)
+    needed: defaultdict[int, list[kernels.SelectedRows]] = defaultdict(list)
     for block in blocks:
         if block.kind == FACT:
             yield block
         else:
-            wanted[block.target].append(np.frombuffer(block.blob, kernels.SELECTED_ROW))
-    for number in sorted(wanted):
-        yield from _pick_group(number, np.concatenate(wanted.pop(number)), plan)
+            needed[block.target].append(np.frombuffer(block.blob, kernels.SELECTED_ROW))
+    for number in sorted(needed):
+        yield from _pick_group(number, np.concatenate(needed.pop(number)), plan)
 
 
-def _pick_group(number: int, wanted: kernels.SelectedRows, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+def _pick_group(number: int, needed: kernels.SelectedRows, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     group = plan.groups[number]
     splits = plan.splits[group.start : group.stop]
-    wanted = wanted[np.argsort(wanted["place"])]
+    needed = needed[np.argsort(needed["place"])]
     behind = np.array([one.number for one in splits], np.uint64) + np.uint64(1)
     chunks: list[kernels.RowChunk] = []
     start = 0
-    for one, end in zip(splits, np.searchsorted(kernels.split_of(wanted["place"]), behind).tolist(), strict=True):
+    for one, end in zip(splits, np.searchsorted(kernels.split_of(needed["place"]), behind).tolist(), strict=True):
         if start == end:
             continue
         try:
             check_visible(one.split.files)
-            chunks.append(kernels.fetch_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
+            chunks.append(kernels.fetch_rows(one.split, one.side, needed[start:end], one.first_record, plan.table))
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return

@@ -74,11 +74,11 @@ def find_engine(name: str) -> Engine:
     return engine
 
 
-def choose_engine(wanted: str, job: TableDiffJob) -> EngineChoice:
+def choose_engine(requested: str, job: TableDiffJob) -> EngineChoice:
     """The engine to use and the reason as text."""
-    if wanted == "vectorized":  # for tests
-        return EngineChoice(wanted, "as asked")
-    return core.choose_engine("tables", wanted, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
+    if requested == "vectorized":  # for tests
+        return EngineChoice(requested, "as asked")
+    return core.choose_engine("tables", requested, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
 
 
 # The local engine.

@@ -284,15 +284,15 @@ def _bits(kind: pa.DataType) -> int:
     return int(kind.bit_width) - int(pa.types.is_signed_integer(kind))
 
 
-def _cast(cells: pa.Table, wanted: pa.Field) -> pa.ChunkedArray:
+def _cast(cells: pa.Table, needed: pa.Field) -> pa.ChunkedArray:
     """A column of a table as a wider type, or as text; a missing one is null."""
-    if wanted.name not in cells.column_names:
-        return pa.chunked_array([pa.nulls(cells.num_rows, wanted.type)], wanted.type)
-    column = cells.column(wanted.name)
-    if column.type == wanted.type:
+    if needed.name not in cells.column_names:
+        return pa.chunked_array([pa.nulls(cells.num_rows, needed.type)], needed.type)
+    column = cells.column(needed.name)
+    if column.type == needed.type:
         return column
-    if wanted.type != _TEXT or pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
-        return column.cast(wanted.type)
+    if needed.type != _TEXT or pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
+        return column.cast(needed.type)
     texts = json_columns(pa.table({"x": column})).column(0)
     plain = pl.Series(pl.from_arrow(texts))
     decoded = plain.str.starts_with('"').arg_true()

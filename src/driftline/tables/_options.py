@@ -148,11 +148,11 @@ def by_column(parse: Callable[[str, Any], Value]) -> Callable[[Settings], tuple[
 
 def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
     """Steps in their fixed order."""
-    wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else words(given)
-    for step in wanted:
+    requested = [step.strip() for step in given.split(",")] if isinstance(given, str) else words(given)
+    for step in requested:
         if step not in tuple(STEPS):
             raise ValueError(f"{step!r} for {name!r} is none of {', '.join(STEPS)}")
-    return tuple(step for word, step in STEPS.items() if word in wanted)
+    return tuple(step for word, step in STEPS.items() if word in requested)
 
 
 def _declared_type(name: str, given: str) -> DeclaredType:
@@ -429,17 +429,17 @@ def check_options(**given: Any) -> TableOptions:
     >>> check_options(key_columns=["id"]).mode, check_options().mode
     ('keyed', 'positional')
     """
-    wanted = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+    requested = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
     checked: dict[str, Any] = {}
     for name, option in _OF_BOTH.items():
         if option.each_side:
-            both = wanted.pop(name, None)
-            sides = zip((wanted.pop(f"{name}_{side}", None) for side in _SIDES), DEFAULTS[name], strict=True)
+            both = requested.pop(name, None)
+            sides = zip((requested.pop(f"{name}_{side}", None) for side in _SIDES), DEFAULTS[name], strict=True)
             checked[name] = tuple(_of_side(name, option, both, own, usual) for own, usual in sides)
-        elif name in wanted:
-            checked[name] = _checked(name, option, wanted.pop(name))
-    if wanted:
-        raise OptionError(f"unknown option {min(wanted)!r} (known: {', '.join(_OF_BOTH)})", code="invalid_option")
+        elif name in requested:
+            checked[name] = _checked(name, option, requested.pop(name))
+    if requested:
+        raise OptionError(f"unknown option {min(requested)!r} (known: {', '.join(_OF_BOTH)})", code="invalid_option")
     return _combined(checked)
 
 

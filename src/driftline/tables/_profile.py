@@ -219,8 +219,8 @@ class ColumnProfile:
     @property
     def nearly_all_within(self) -> float | None:
         """The least of `SIZES` that 99 % of the changes of numbers are not above; None if there is none."""
-        wanted = _NEARLY_ALL * sum(self.sizes)
-        return next((size for size in SIZES if self.within(size) >= wanted), None) if wanted else None
+        needed = _NEARLY_ALL * sum(self.sizes)
+        return next((size for size in SIZES if self.within(size) >= needed), None) if needed else None
 
     def frequent(self, most: int = 3) -> list[tuple[Any, Any, int]]:
         """The most frequent pairs of values that occur more than once; with `left_out`, at least so often."""
@@ -232,13 +232,13 @@ class ColumnProfile:
         """The kinds of change, most frequent first, with what all changes of a kind have in common."""
         order = list(KIND_WORDS)
         kinds = sorted(self.kinds.items(), key=lambda item: (-item[1], order.index(item[0])))
-        told = [f"{KIND_WORDS[kind]}{self._detail(kind)}" for kind, _ in kinds]
-        if len(told) > 1:
-            told = [f"{count:,} {words}" for (_, count), words in zip(kinds, told, strict=True)]
+        texts = [f"{KIND_WORDS[kind]}{self._detail(kind)}" for kind, _ in kinds]
+        if len(texts) > 1:
+            texts = [f"{count:,} {words}" for (_, count), words in zip(kinds, texts, strict=True)]
         for before, after, count in self.frequent(1):
             if count >= max(2, _OFTEN * self.changes):
-                told.append(f"{shown(before)} → {shown(after)} {'at least ' if self.left_out else ''}{count:,}×")
-        return told
+                texts.append(f"{shown(before)} → {shown(after)} {'at least ' if self.left_out else ''}{count:,}×")
+        return texts
 
     def _detail(self, kind: str) -> str:
         if kind == "date" and self.shift is not None and self.shift.only is not None and self.kinds[kind] > 1:
@@ -431,9 +431,9 @@ class Repeats:
     def words(self, kind: str) -> list[str]:
         """A sentence, if there are any."""
         named = (f"{place_of({'key': one.cells})} ({one.rows[0]:,} → {one.rows[1]:,} rows)" for one in self.most)
-        told = [*list(named)[:_NAMED_REPEATS], *(["…"] if self.keys > _NAMED_REPEATS else [])]
+        rows = [*list(named)[:_NAMED_REPEATS], *(["…"] if self.keys > _NAMED_REPEATS else [])]
         keys = "1 key" if self.keys == 1 else f"{self.keys:,} keys"
-        return [f"{self.rows:,} duplicate{'s' * (self.rows > 1)} {kind}, in {keys}: {', '.join(told)}"] if told else []
+        return [f"{self.rows:,} duplicate{'s' * (self.rows > 1)} {kind}, in {keys}: {', '.join(rows)}"] if rows else []
 
     def to_dict(self) -> dict[str, Any]:
         most = [{"key": dict(one.cells), "rows_a": one.rows[0], "rows_b": one.rows[1]} for one in self.most]

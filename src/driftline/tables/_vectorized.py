@@ -33,8 +33,8 @@ class Matched:
     a: HashedSide
     b: HashedSide
     stats: Stats
-    wanted_a: SelectedRows
-    wanted_b: SelectedRows
+    needed_a: SelectedRows
+    needed_b: SelectedRows
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class LocalRun:
 
     def _hash_sides(self, a: SplitSide, b: SplitSide, plan: DiffPlan) -> tuple[HashedSide, HashedSide, HashStore]:
         store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
-        room = min(self.sizes.chunk_bytes // 2, _HELD_BYTES)
-        found_a, found_b = HashedSide("A", a, room=room), HashedSide("B", b, room=room)
+        space = min(self.sizes.chunk_bytes // 2, _HELD_BYTES)
+        found_a, found_b = HashedSide("A", a, space=space), HashedSide("B", b, space=space)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
         work = (
             (split, side, number, plan)
@@ -145,8 +145,8 @@ class LocalRun:
         problems += a.duplicates([found.duplicate_a for found in matches], plan)
         problems += b.duplicates([found.duplicate_b for found in matches], plan)
         raise_first_error(problems)
-        wanted = [np.concatenate([getattr(found, side) for found in matches]) for side in ("wanted_a", "wanted_b")]
-        return Matched(plan, a, b, stages.total_stats((found.stats for found in matches), plan, a, b), *wanted)
+        needed = [np.concatenate([getattr(found, side) for found in matches]) for side in ("needed_a", "needed_b")]
+        return Matched(plan, a, b, stages.total_stats((found.stats for found in matches), plan, a, b), *needed)
 
     def encode(self, matched: Matched) -> Iterator[Encoded]:
         """The event lines, range after range."""
@@ -164,11 +164,11 @@ class LocalRun:
 
     def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
-        picks_a = _picks(matched.a, matched.wanted_a, matched.plan)
-        picks_b = _picks(matched.b, matched.wanted_b, matched.plan)
+        picks_a = _picks(matched.a, matched.needed_a, matched.plan)
+        picks_b = _picks(matched.b, matched.needed_b, matched.plan)
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
         work = [*picks_a, *picks_b]
-        rows = len(matched.wanted_a) + len(matched.wanted_b)
+        rows = len(matched.needed_a) + len(matched.needed_b)
         kept: Any = None
         if self.job.kept is not None:  # the job needs the rows as they are stored
             from driftline.tables._frames import KeptRows
@@ -189,9 +189,9 @@ class LocalRun:
 
 def _written_otherwise(matched: Matched) -> bool:
     """Whether most rows whose texts differ have equal cells, by a sample of pairs of one split of each side."""
-    before = matched.wanted_a[matched.wanted_a["kind"] == RowKind.BEFORE]
+    before = matched.needed_a[matched.needed_a["kind"] == RowKind.BEFORE]
     before = before[split_of(before["place"]) == split_of(before["place"][:1])]
-    after = matched.wanted_b[matched.wanted_b["kind"] == RowKind.AFTER]
+    after = matched.needed_b[matched.needed_b["kind"] == RowKind.AFTER]
     after = after[polars_column(after["turn"]).is_in(polars_column(before["turn"]).implode()).to_numpy()]
     splits = split_of(after["place"]).astype(np.int64)
     after = after[splits == np.bincount(splits).argmax()][:_PROBED_PAIRS]
@@ -202,15 +202,15 @@ def _written_otherwise(matched: Matched) -> bool:
 
 
 def _picks(
-    side: HashedSide, wanted: SelectedRows, plan: DiffPlan
+    side: HashedSide, needed: SelectedRows, plan: DiffPlan
 ) -> list[tuple[Split, Side, SelectedRows, int, DiffPlan, RecordIndex]]:
     """The arguments of `fetch_rows` for every split with selected rows."""
-    wanted = wanted[np.argsort(wanted["place"])]
+    needed = needed[np.argsort(needed["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
-    borders = np.searchsorted(split_of(wanted["place"]), numbers)
+    borders = np.searchsorted(split_of(needed["place"]), numbers)
     found = []
     for number, split in enumerate(side.layout.splits):
-        rows = wanted[borders[number] : borders[number + 1]]
+        rows = needed[borders[number] : borders[number + 1]]
         if len(rows):
             found.append((split, side.side, rows, side.first_records[number], plan, side.known(number)))
     return found

@@ -37,7 +37,7 @@ def rules_digest() -> str:
     return sha1_hex(canonical_json({name: TABLES[name] for name in ("levels", "flags", "words")}))[:12]
 
 
-Told = tuple[str, str]  # a rule, and what it is about
+Reason = tuple[str, str]  # a rule, and what it is about
 
 _OBJECT = frozenset(dir(object))
 _INTERFACES = ("interface", "trait", "annotation")
@@ -74,7 +74,7 @@ class Reading:
     by_keyword: bool = False  # callers may name parameters
     overloads: bool = False
 
-    def gone(self, old: Surface, new: Surface, name: str, thing: Thing) -> Told | None:
+    def gone(self, old: Surface, new: Surface, name: str, thing: Thing) -> Reason | None:
         above, _, leaf = name.rpartition(".")
         owner = new.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value", "type"):
@@ -96,7 +96,7 @@ class Reading:
             return "hidden", "it is there and no longer public"
         return "removed", ""
 
-    def came(self, old: Surface, name: str, thing: Thing) -> Iterator[Told]:
+    def came(self, old: Surface, name: str, thing: Thing) -> Iterator[Reason]:
         above, _, leaf = name.rpartition(".")
         owner = old.names.get(above)
         if owner is not None and owner.kind in (*_UNSEEN, "value"):
@@ -124,7 +124,7 @@ class Reading:
         elif not (thing.kind == "constructor" and not thing.fact.params):
             yield "added", ""
 
-    def changed(self, before: Thing, after: Thing) -> Iterator[Told]:
+    def changed(self, before: Thing, after: Thing) -> Iterator[Reason]:
         one, other = before.fact, after.fact
         if not _same_kind(one.kind, other.kind):
             if not {one.kind, other.kind} & set(_UNSEEN):
@@ -149,7 +149,7 @@ class Reading:
                 yield rule, f"{one.value} -> {other.value}"
         yield from self._around(before, after)
 
-    def _around(self, before: Thing, after: Thing) -> Iterator[Told]:
+    def _around(self, before: Thing, after: Thing) -> Iterator[Reason]:
         """Words, bases and type parameters."""
         one, other = before.fact, after.fact
         yield from _flags(before, after)
@@ -157,7 +157,7 @@ class Reading:
         if one.generics != other.generics and _same_kind(one.kind, other.kind):
             yield "type-parameters-changed", f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
 
-    def _called(self, before: Thing, after: Thing) -> Iterator[Told]:
+    def _called(self, before: Thing, after: Thing) -> Iterator[Reason]:
         old, new = before.overloads, after.overloads
         if len(old) == len(new) == 1 or not self.overloads:
             yield from self._call(before.fact, after.fact)
@@ -182,7 +182,7 @@ class Reading:
             sides[0].owner, sides[1].owner = before.owner, after.owner
             yield from self._around(*sides)
 
-    def _call(self, old: Fact, new: Fact) -> Iterator[Told]:
+    def _call(self, old: Fact, new: Fact) -> Iterator[Reason]:
         before, after = old.params or [], new.params or []
         if self.language == "python":
             if {"overload"} & {*old.flags, *new.flags}:
@@ -198,7 +198,7 @@ class Reading:
         elif thrown:
             yield "throws-added", ", ".join(sorted(thrown))
 
-    def _places(self, old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
+    def _places(self, old: Sequence[Param], new: Sequence[Param]) -> Iterator[Reason]:
         """Parameters that are given by place."""
         added = new[len(old) :]
         if len(new) < len(old):
@@ -221,7 +221,7 @@ class Reading:
             variadic = self.language == "go"
             yield ("signature-changed", "the function has another type") if variadic else ("parameter-added", item.name)
 
-    def _typed(self, rule: str, old: str, new: str, *, narrower: bool = False, inferred: bool = False) -> list[Told]:
+    def _typed(self, rule: str, old: str, new: str, *, narrower: bool = False, inferred: bool = False) -> list[Reason]:
         """A rule about two types, where they differ."""
         if old == new:
             return []
@@ -242,7 +242,7 @@ class Reading:
                 return [("unresolved", f"{words}: one may be an alias of the other")]
         return [(rule, words)]
 
-    def _bases(self, before: Thing, after: Thing) -> Iterator[Told]:
+    def _bases(self, before: Thing, after: Thing) -> Iterator[Reason]:
         if before.kind in ("function", "method", "constructor", "abstract") or before.kind != after.kind:
             return
         bases = ([(_ARGUMENTS.sub("", base), base) for base in thing.fact.bases] for thing in (before, after))
@@ -277,7 +277,7 @@ def _cannot_be_seen(language: str, thing: Thing) -> bool:
     return thing.kind in {"script": ("value", "type"), "go": ("alias",), "rust": ("alias",)}.get(language, ())
 
 
-def _flags(before: Thing, after: Thing) -> Iterator[Told]:
+def _flags(before: Thing, after: Thing) -> Iterator[Reason]:
     came, went = after.flags - before.flags, before.flags - after.flags
     for rule in FLAG_RULES:
         if rule.kinds and after.kind not in rule.kinds:
@@ -315,7 +315,7 @@ def _differ_by_import(old: str, new: str) -> bool:
     return same and _NAME.sub("", old) == _NAME.sub("", new)
 
 
-def parameters(old: Sequence[Param], new: Sequence[Param]) -> Iterator[Told]:
+def parameters(old: Sequence[Param], new: Sequence[Param]) -> Iterator[Reason]:
     """Parameters that callers may name: whether each call that was good still is.
 
     >>> list(parameters([Param("a"), Param("b", "both", "1")], [Param("a"), Param("b", "keyword", "1")]))
@@ -358,7 +358,7 @@ def _renamed(old: Sequence[Param], there: dict[str, Param], places: list[list[st
     return found
 
 
-def _kept(item: Param, other: Param, places: list[list[str]]) -> Iterator[Told]:
+def _kept(item: Param, other: Param, places: list[list[str]]) -> Iterator[Reason]:
     name = item.name
     if other.required and not item.required:
         yield "parameter-required", name
@@ -374,7 +374,7 @@ def _kept(item: Param, other: Param, places: list[list[str]]) -> Iterator[Told]:
         yield "annotation-changed", name
 
 
-def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Told]) -> list[Difference]:
+def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Reason]) -> list[Difference]:
     """All differences; what is in a file that could not be read on one side is not known, never removed."""
     found: dict[tuple[str, str, str, str], list[tuple[str, Thing | None, Thing | None]]] = defaultdict(list)
     for name, before, after in _pairs(old, new):
@@ -382,13 +382,13 @@ def compare(old: Surface, new: Surface, reading: Reading, doubted: dict[str, Tol
         if doubt is not None:
             found[("", "", *doubted[doubt])].append((name, before, after))
             continue
-        for rule, why in _told(old, new, reading, name, before, after):
+        for rule, why in _reasons(old, new, reading, name, before, after):
             found[before.id if before else "", after.id if after else "", rule, why].append((name, before, after))
-    told = []
+    differences = []
     for (_, _, rule, why), places in found.items():
         (name, *sides), *rest = sorted(places, key=lambda place: _best_name(*place))
-        told.append(Difference(rule, name, why, sides[0], sides[1], tuple(place[0] for place in rest)))
-    return sorted(told, key=lambda item: (LEVELS.index(item.level), item.name, item.rule, item.why))
+        differences.append(Difference(rule, name, why, sides[0], sides[1], tuple(place[0] for place in rest)))
+    return sorted(differences, key=lambda item: (LEVELS.index(item.level), item.name, item.rule, item.why))
 
 
 def _best_name(name: str, before: Thing | None, after: Thing | None) -> tuple[object, ...]:
@@ -409,9 +409,9 @@ def _pairs(old: Surface, new: Surface) -> Iterator[tuple[str, Thing | None, Thin
                 yield (name, thing, None) if one is old else (name, None, thing)
 
 
-def _told(
+def _reasons(
     old: Surface, new: Surface, reading: Reading, name: str, before: Thing | None, after: Thing | None
-) -> Iterator[Told]:
+) -> Iterator[Reason]:
     if before is not None and after is not None:
         yield from reading.changed(before, after)
         if before.file != after.file and before.kind != "module":

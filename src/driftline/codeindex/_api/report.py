@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from driftline.codeindex._api import FileFacts, SourceFile, Surface, Thing
-from driftline.codeindex._api.compare import LEVELS, RULES, Difference, Told, compare, rules_digest
+from driftline.codeindex._api.compare import LEVELS, RULES, Difference, Reason, compare, rules_digest
 from driftline.codeindex._api.go import with_old_modules
 from driftline.codeindex._api.readers import FAMILIES, MANIFEST_LANGUAGES, Family
 from driftline.codeindex._build.index_files import built_index
@@ -104,10 +104,10 @@ class ApiReport:
         """The verdict with its counts, on one line."""
         counts = self.counts
         accepted = sum(change.accepted for change in self.changes)
-        told = ", ".join(f"{counts[level]} {level}" for level in LEVELS)
+        stated = ", ".join(f"{counts[level]} {level}" for level in LEVELS)
         least = "at least " if counts[UNKNOWN] and not counts[MAJOR] else ""
         bump = f" — suggested: {self.version} → {least}{self.bump}" if self.bump else ""
-        return f"verdict: {self.verdict} ({told}{f'; {accepted} accepted' if accepted else ''}){bump}"
+        return f"verdict: {self.verdict} ({stated}{f'; {accepted} accepted' if accepted else ''}){bump}"
 
     def fails(self, *, strict: bool = False) -> bool:
         """Whether a gate says no: a break that is not accepted; if strict, also anything unknown or stale."""
@@ -115,8 +115,8 @@ class ApiReport:
 
     def only(self, levels: Iterable[str]) -> ApiReport:
         """The report with the changes of some levels; verdict and counts stay those of all."""
-        wanted = set(levels)
-        return replace(self, changes=tuple(change for change in self.changes if change.level in wanted))
+        needed = set(levels)
+        return replace(self, changes=tuple(change for change in self.changes if change.level in needed))
 
     def to_dict(self) -> JsonObject:
         """The report as plain data."""
@@ -186,17 +186,17 @@ def compare_files(
         doubted = dict(_doubted(sides[0], sides[1], before.files | after.files))
         found = compare(before, after, family.reading, doubted)
         changes += [_change(item, family, before, after) for item in found]
-        changes += _not_told(doubted, found, sides[0], sides[1])
+        changes += _unreported(doubted, found, sides[0], sides[1])
     changes += _out_of_scope(old, new)
     known = next(iter(versions), None) or _version(old, "pyproject.toml")
     version = labels[0] if _VERSION.match(labels[0]) else known
-    chosen = [change for change in changes if not only or any(_lies_in(change, wanted) for wanted in only)]
+    chosen = [change for change in changes if not only or any(_is_inside(change, needed) for needed in only)]
     accepted, stale, levels = _accepted(new)
     judged = [_judged(change, accepted, levels) for change in chosen]
     unused = tuple(entry for entry in accepted if not only and not any(_accepts(entry, change) for change in chosen))
     ordered = sorted(judged, key=lambda item: (LEVELS.index(item.level), item.name, item.rule, item.why))
-    told = Counter(change.level for change in ordered)
-    counts = {level: told[level] for level in LEVELS}
+    stated = Counter(change.level for change in ordered)
+    counts = {level: stated[level] for level in LEVELS}
     return ApiReport(tuple(ordered), (sizes[0], sizes[1]), labels, counts, version, (*unused, *stale))
 
 
@@ -217,7 +217,7 @@ def _files(side: ResolvedRef) -> dict[str, SourceFile]:
     return files
 
 
-def _doubted(old: dict[str, SourceFile], new: dict[str, SourceFile], files: set[str]) -> Iterator[tuple[str, Told]]:
+def _doubted(old: dict[str, SourceFile], new: dict[str, SourceFile], files: set[str]) -> Iterator[tuple[str, Reason]]:
     """Files of the API that one side cannot read; the same bytes on both sides are no change."""
     for path in sorted(old.keys() | new.keys()):
         sides = old.get(path), new.get(path)
@@ -227,13 +227,13 @@ def _doubted(old: dict[str, SourceFile], new: dict[str, SourceFile], files: set[
             yield path, (reason, f"{path} was not read" if reason == "unread" else f"{path} does not parse")
 
 
-def _not_told(
-    doubted: dict[str, Told], found: Sequence[Difference], old: dict[str, SourceFile], new: dict[str, SourceFile]
+def _unreported(
+    doubted: dict[str, Reason], found: Sequence[Difference], old: dict[str, SourceFile], new: dict[str, SourceFile]
 ) -> Iterator[ApiChange]:
     """Files in doubt of which no name is known."""
-    told = {item.why for item in found}
+    stated = {item.why for item in found}
     for path, (rule, why) in doubted.items():
-        if why not in told:
+        if why not in stated:
             places = [{"file": path, "line": 1, "signature": ""} if path in side else None for side in (old, new)]
             yield ApiChange(UNKNOWN, rule, "", path, path, path, "file", why, places[0], places[1])
 
@@ -297,11 +297,11 @@ def _version(files: dict[str, SourceFile], path: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _lies_in(change: ApiChange, wanted: str) -> bool:
-    if wanted == change.unit or change.name == wanted or change.name.startswith(f"{wanted}."):
+def _is_inside(change: ApiChange, needed: str) -> bool:
+    if needed == change.unit or change.name == needed or change.name.startswith(f"{needed}."):
         return True
     paths = [str(side["file"]) for side in (change.before, change.after) if side]
-    return any(path == wanted or path.startswith(f"{wanted.rstrip('/')}/") for path in paths)
+    return any(path == needed or path.startswith(f"{needed.rstrip('/')}/") for path in paths)
 
 
 # Breaks that a project accepts, read from the newer side.

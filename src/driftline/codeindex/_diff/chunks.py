@@ -365,8 +365,8 @@ class Scan:
 class FileSelector:
     """Selects the rows of some files; a row names its file, or its row number in `file_meta`."""
 
-    def __init__(self, wanted: Collection[str], path_by_id: Mapping[str, str], limit: int | None = None) -> None:
-        self.wanted, self.path_by_id, self.limit = wanted, path_by_id, limit
+    def __init__(self, needed: Collection[str], path_by_id: Mapping[str, str], limit: int | None = None) -> None:
+        self.needed, self.path_by_id, self.limit = needed, path_by_id, limit
         self.counts: Counter[str] = Counter()
         self.scanned = self.skipped = 0
 
@@ -378,18 +378,18 @@ class FileSelector:
             if file is None:
                 self.skipped += 1
                 return None
-        if file not in self.wanted:
+        if file not in self.needed:
             return None
         self.counts[file] += 1
         return file if self.limit is None or self.counts[file] <= self.limit else None
 
 
-def by_id(wanted: Collection[str] | None) -> Callable[[Probe], str | None]:
+def by_id(needed: Collection[str] | None) -> Callable[[Probe], str | None]:
     """Selects the rows with some row numbers, or all of them, to join them to rows that were read before."""
 
     def choose(probe: Probe) -> str | None:
         key = row_id(probe.id)
-        return key if wanted is None or key in wanted else None
+        return key if needed is None or key in needed else None
 
     return choose
 

@@ -234,8 +234,8 @@ def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:
     """A result with the events of some paths; counts are those of what is left."""
     if not paths:
         return result
-    wanted = [os.path.normpath(path) for path in paths]
-    events = [event for event in result.events if any(_is_at(event, path) for path in wanted)]
+    needed = [os.path.normpath(path) for path in paths]
+    events = [event for event in result.events if any(_is_at(event, path) for path in needed)]
     modes = {}
     for mode, counts in result.summary["modesSummary"].items():
         kinds = Counter(event["kind"] for event in events if event["mode"] == mode)
@@ -243,10 +243,10 @@ def only_below(result: IndexDiff, paths: Sequence[str]) -> IndexDiff:
     return replace(result, events=events, summary=result.summary | {"modesSummary": modes, "totalEvents": len(events)})
 
 
-def _is_at(event: IndexEvent, wanted: str) -> bool:
+def _is_at(event: IndexEvent, needed: str) -> bool:
     sides = [event.get(side) or {} for side in ("before", "after")]
     files = {event.get("file"), *(side.get("file") for side in sides)}
-    return wanted == "." or any(file == wanted or str(file).startswith(f"{wanted}/") for file in files if file)
+    return needed == "." or any(file == needed or str(file).startswith(f"{needed}/") for file in files if file)
 
 
 def cut(result: IndexDiff, max_events: int) -> IndexDiff:

@@ -281,46 +281,46 @@ class SelectedRows(NamedTuple):
 class _ChunkChooser:
     """Gives selected rows a key; of a file above the limit only a count is left in this split."""
 
-    def __init__(self, wanted: SelectedRows, limit: int) -> None:
-        self.wanted, self.limit = wanted, limit
+    def __init__(self, requested: SelectedRows, limit: int) -> None:
+        self.requested, self.limit = requested, limit
         self.taken: Counter[_RowKey] = Counter()
         self.counted: Counter[_RowKey] = Counter()
 
     def choose(self, probe: artifacts.Probe) -> _RowKey | None:
         file = probe.file
         if isinstance(file, str) and file:
-            if self.wanted.paths is not None and file not in self.wanted.paths:
+            if self.requested.paths is not None and file not in self.requested.paths:
                 return None
             key: _RowKey = (utf16_sort_key(file), None)
-            is_wanted = True
+            is_requested = True
         else:
             key = (None, row_id(probe.fileId))
-            is_wanted = key[1] is not None and (self.wanted.ids is None or key[1] in self.wanted.ids)
-        self.taken[key] += is_wanted
-        if is_wanted and self.taken[key] <= self.limit:
+            is_requested = key[1] is not None and (self.requested.ids is None or key[1] in self.requested.ids)
+        self.taken[key] += is_requested
+        if is_requested and self.taken[key] <= self.limit:
             return key
         self.counted[key] += 1
         return None
 
 
-def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Record]:
+def scan_chunks(split: Split, requested: SelectedRows, limit: int) -> Iterator[Record]:
     """The selected rows of `chunk_meta`, and counts of rows that were not worth sending."""
-    chooser = _ChunkChooser(wanted, limit)
+    chooser = _ChunkChooser(requested, limit)
     for (key, file_id), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, file_id, row_id(row.get("id")), payload=chunks.needed_members(row))
     for (key, file_id), count in chooser.counted.items():
         yield Record(split.side, key, file_id, count=count)
 
 
-def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
+def scan_cold(split: Split, requested: Collection[str] | None) -> Iterator[Record]:
     """The selected rows of `chunk_meta_cold`."""
-    for key, row in artifacts.rows_between(split.part, split.start, split.end, chunks.by_id(wanted)):
+    for key, row in artifacts.rows_between(split.part, split.start, split.end, chunks.by_id(requested)):
         yield Record(split.side, row_id=key, payload=chunks.needed_members(row))
 
 
-def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
+def scan_imports(split: Split, requested: SelectedRows) -> Iterator[Record]:
     """The imports in selected rows of `file_relations`."""
-    chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
+    chooser = _ChunkChooser(SelectedRows(requested.paths, ids=()), limit=1 << 62)
     for (key, _), row in artifacts.rows_between(split.part, split.start, split.end, chooser.choose):
         yield Record(split.side, key, payload=compact_json(chunks.file_imports(row)))
     skipped = sum(count for (key, _), count in chooser.counted.items() if key is None)

@@ -312,12 +312,12 @@ class SymbolDiff:
         rows = (FileEntry(row.file, row.hash, row.size, row.ext or None, states[row.file]) for row in built.files)
         return FileTable({row.file: row for row in rows})
 
-    def _symbols(self, side: int, wanted: Collection[str], tracker: Tracker) -> Symbols:
+    def _symbols(self, side: int, needed: Collection[str], tracker: Tracker) -> Symbols:
         """The definitions of some files; only their own frames are read where driftline built the index."""
         built = self.built[side]
         if built is not None:
-            return {path: list(map(Symbol, built.chunks(path))) for path in wanted}
-        found: Symbols = {path: [] for path in wanted}
+            return {path: list(map(Symbol, built.chunks(path))) for path in needed}
+        found: Symbols = {path: [] for path in needed}
         for row in artifacts.all_rows(self._artifact(side, artifacts.CHUNK_META), tracker):
             if row.get("file") in found:
                 found[row["file"]].append(symbol_from_row(row, row["file"]))
@@ -409,12 +409,12 @@ class SymbolDiff:
             for edge in chunks.changed_file_imports(new, imports[0].get(old, []), imports[1].get(new, []), (), ()):
                 self.by_file[new].append(((2, edge.order), chunks.relation_event(self.mode, new, edge)))
 
-    def _imports(self, side: int, wanted: Sequence[str]) -> dict[str, list[str]]:
+    def _imports(self, side: int, needed: Sequence[str]) -> dict[str, list[str]]:
         built = self.built[side]
         if built is not None:
-            return {path: built.imports_of(path) for path in wanted}
-        choose = chunks.FileSelector(frozenset(wanted), {}).choose
-        rows = artifacts.selected_rows(self._artifact(side, artifacts.FILE_RELATIONS), choose) if wanted else ()
+            return {path: built.imports_of(path) for path in needed}
+        choose = chunks.FileSelector(frozenset(needed), {}).choose
+        rows = artifacts.selected_rows(self._artifact(side, artifacts.FILE_RELATIONS), choose) if needed else ()
         return {path: chunks.file_imports(row) for path, row in rows}
 
 

@@ -272,12 +272,12 @@ def _index_dir(ref: IndexRef, mode: str, target: _Target, cache: CacheRoot | Non
 def _build_state(target: _Target, *, required: bool) -> JsonObject:
     path, place = target.root / "build_state.json", f"{target.place}: build_state.json"
     state = read_object(path, place) if required or exists(path, place) else {}
-    told = {
+    texts = {
         "buildId": state.get("buildId"),
         "configHash": state.get("configHash"),
         "toolVersion": _member(state, "tool").get("version"),
     }
-    return {"buildId": target.build_id} | {name: text for name, text in told.items() if isinstance(text, str) and text}
+    return {"buildId": target.build_id} | {name: text for name, text in texts.items() if isinstance(text, str) and text}
 
 
 def _by_mode(states: dict[str, JsonObject], name: str) -> dict[str, str]:

@@ -102,9 +102,9 @@ class Registry:
             # One of driftline as it is, or made again; one of another tool as far as it is known.
             own = entry if _is_own(entry) else self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
             found.append(own or _foreign_entry(key, entry))
-        wanted = [entry for entry in found if {*modes} <= {*entry["modes"]}]
-        wanted.sort(key=lambda entry: str(entry["diffId"]))
-        return sorted(wanted, key=lambda entry: str(entry["createdAt"]), reverse=True)
+        needed = [entry for entry in found if {*modes} <= {*entry["modes"]}]
+        needed.sort(key=lambda entry: str(entry["diffId"]))
+        return sorted(needed, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
     def load(self, diff_id: str) -> IndexDiff:
         """A persisted diff by its id, complete or not at all."""

@@ -105,13 +105,13 @@ def _lines_before(splits: list[Split], counts: list[int]) -> list[int]:
 
 def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:
     """Keys that cut the ids into ranges of about equal size; few enough for memory, many enough for all workers."""
-    wanted = max(job.size // RANGE_BYTES, getattr(scheduler, "workers", 1) if job.size > PROCESSES_FROM_BYTES else 1)
-    if wanted <= 1:
+    needed = max(job.size // RANGE_BYTES, getattr(scheduler, "workers", 1) if job.size > PROCESSES_FROM_BYTES else 1)
+    if needed <= 1:
         return []
     splits = splits_of(job, max(job.size // _SAMPLED_SPLITS, 1 << 16))
     records = ((record for record, _ in records_of(job, split) if record is not None) for split in splits)
     keys = sorted(sort_key(record) for given in records for record in islice(given, SAMPLED_RECORDS))
-    return [keys[len(keys) * number // wanted] for number in range(1, wanted)] if keys else []
+    return [keys[len(keys) * number // needed] for number in range(1, needed)] if keys else []
 
 
 def _write_output(job: BatchJob, target: core.Location, results: list[RangeResult]) -> BatchTotals:

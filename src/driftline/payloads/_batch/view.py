@@ -76,8 +76,8 @@ def _precision(values: list[tuple[Any, Any]]) -> dict[str, Any] | None:
 
 
 def _tolerance(values: list[tuple[Any, Any]]) -> dict[str, Any] | None:
-    moments = [(parse_iso(old), parse_iso(new)) for old, new in values if isinstance(old, str) and isinstance(new, str)]
-    apart = [abs(old.nanoseconds - new.nanoseconds) for old, new in moments if old is not None and new is not None]
+    times = [(parse_iso(old), parse_iso(new)) for old, new in values if isinstance(old, str) and isinstance(new, str)]
+    apart = [abs(old.nanoseconds - new.nanoseconds) for old, new in times if old is not None and new is not None]
     limit = nice_duration(max(apart, default=0))
     return {"datetime-tolerance": limit} if limit is not None else None
 
@@ -107,18 +107,18 @@ def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any
 
     A row has `id`, `endpoint` and `report`, or the error response of a pair that failed.
     """
-    wanted = {to_json_bytes(identity) for identity in ids}
+    needed = {to_json_bytes(identity) for identity in ids}
     found: dict[str, dict[str, Any]] = {}
     path = location(str(folder)) / "reports.jsonl"
     with io_errors(path), open_to_read(path) as lines:
-        for line in lines if wanted else ():
+        for line in lines if needed else ():
             if not line.startswith(_ID) or _AFTER_ID not in line:
                 raise InputError(f"{path} is no file of reports that a batch has written", code="not_reports")
             identity = line[len(_ID) : line.index(_AFTER_ID)]
-            if identity in wanted:
-                wanted.remove(identity)
+            if identity in needed:
+                needed.remove(identity)
                 found[identity.decode()] = parse_json(line, "the report")
-            if not wanted:
+            if not needed:
                 break
     return found
 
@@ -350,8 +350,8 @@ def summary_markdown(view: BatchView, reasons: Sequence[str] = ()) -> str:
         f"{_cell(row['sample'][0]['message'] if row['sample'] else '')} |"
         for row in view.groups()
     ]
-    room = SUMMARY_CHARACTERS - 100 - sum(len(line) + 1 for line in head)
-    kept = sum(size <= room for size in accumulate(len(row) + 1 for row in rows))
+    space = SUMMARY_CHARACTERS - 100 - sum(len(line) + 1 for line in head)
+    kept = sum(size <= space for size in accumulate(len(row) + 1 for row in rows))
     left = ["", f"{len(rows) - kept} more: see aggregate.json"] if kept < len(rows) else []
     return ("\n".join([*head, *rows[:kept], *left]) + "\n")[:SUMMARY_CHARACTERS]
 

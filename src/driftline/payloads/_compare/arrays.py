@@ -111,13 +111,13 @@ def _unordered_items(plan: NodePlan) -> Items:
         if are_texts and len(old) == len(new) and sorted(old) == sorted(new):
             run.checked += len(old)
             return
-        settled: pairing.Pairing = {}
+        decided: pairing.Pairing = {}
         if are_texts and keeps_texts and "" not in old and "" not in new:
-            settled = pairing.settle_texts(old, new, run)
+            decided = pairing.resolve_texts(old, new, run)
         elif identity is not None and len(old) >= QUICK_FROM_ITEMS:
-            settled = pairing.settle_unique(plan.item(), identity, old, new, run)
-        taken = set(settled.values())
-        lefts = [pair for pair in enumerate(old) if pair[0] not in settled]
+            decided = pairing.resolve_unique(plan.item(), identity, old, new, run)
+        taken = set(decided.values())
+        lefts = [pair for pair in enumerate(old) if pair[0] not in decided]
         rights = [pair for pair in enumerate(new) if pair[0] not in taken]
         lost, found = _compare_unordered(plan, lefts, rights, run, path)
         _report_unpaired(plan.rules, OLD, lost, run, path)

@@ -29,7 +29,7 @@ from driftline.payloads._rules.path_rules import PathRule, is_met, path_flags, p
 from driftline.payloads._schema.documents import Bundle, FileReader, Folder, load_schema, opened
 from driftline.payloads._schema.nodes import SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root, reachable, record_root
-from driftline.payloads._values.limits import Deadline, EngineConfig, room_on_the_stack
+from driftline.payloads._values.limits import Deadline, EngineConfig, stack_space
 from driftline.payloads._values.paths import render
 from driftline.payloads._values.text import read_payload, to_json_bytes
 from driftline.payloads._values.values import MISSING, NEW, OLD, SIDE_NAMES, Json, union_leaf_count
@@ -87,7 +87,7 @@ class PayloadPlan:
         """
         document, right = unshared(read_payload(old, OLD, self.config)), read_payload(new, NEW, self.config)
         observed, steps = self.observed(), list[Operation]()
-        with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
+        with stack_space(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
             for are_whole in (False, False, True):
                 run = observed.record(document, right)
                 if not run.found:
@@ -119,7 +119,7 @@ class PayloadPlan:
         except RecursionError:
             pass
         # Once more, where the caller's stack had no space for the depth that the configuration allows.
-        with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
+        with stack_space(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
             try:
                 return self._compared(old, new, deadline)
             except RecursionError:

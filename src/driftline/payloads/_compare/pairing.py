@@ -172,7 +172,7 @@ def _must_be_equal(plan: NodePlan) -> bool:
     return bool(fast_types(plan)) and not is_touched and not plan.node.properties and not plan.node.items
 
 
-def settle_unique(
+def resolve_unique(
     item: NodePlan, identity: Callable[[Any], Token], old: list[Json], new: list[Json], run: Run
 ) -> Pairing:
     """Count the items whose identity occurs once on each side, as far as they surely match their only partner."""
@@ -183,7 +183,7 @@ def settle_unique(
         pairs = [(index, places[value]) for index, value in _unique(map(identity, old)) if value in places]
     except (KeyError, TypeError):  # a member is missing, or a container: a default or a rule may stand for it
         return {}
-    settled: Pairing = {}
+    decided: Pairing = {}
     trial, match = run.probe(), item.match
     for index, place in pairs:
         run.check_at(index)
@@ -197,20 +197,20 @@ def settle_unique(
             if trial.warnings:
                 trial = run.probe()
                 continue
-        settled[index] = place
+        decided[index] = place
         run.checked += trial.checked
         run.ignored += trial.ignored
-    return settled
+    return decided
 
 
-def settle_texts(old: list[str], new: list[str], run: Run) -> Pairing:
+def resolve_texts(old: list[str], new: list[str], run: Run) -> Pairing:
     """Count the texts of Old that are in New too, each with its earliest free partner."""
     waiting: dict[str, list[int]] = {}
     for index in range(len(new) - 1, -1, -1):
         waiting.setdefault(new[index], []).append(index)
-    settled = {index: waiting[text].pop() for index, text in enumerate(old) if waiting.get(text)}
-    run.checked += len(settled)
-    return settled
+    decided = {index: waiting[text].pop() for index, text in enumerate(old) if waiting.get(text)}
+    run.checked += len(decided)
+    return decided
 
 
 def _unique(identities: Iterable[Token]) -> Iterator[tuple[int, Token]]:
@@ -414,23 +414,23 @@ class Pairer:
     def _sweep(self, lefts: list[int], rights: list[int], line: _Line) -> None:
         """Pair along the axis; exact where one number alone is tolerant."""
         self.is_exact = False
-        wanted = set(rights)
-        free, places = [right for right in line.order if right in wanted], line.rights
+        needed = set(rights)
+        free, places = [right for right in line.order if right in needed], line.rights
         start = 0
         for left in sorted(lefts, key=line.lefts.__getitem__):
             self._run.check_deadline()
             low, high = line.window(left)
-            while start < len(free) and (free[start] not in wanted or places[free[start]] < low):
+            while start < len(free) and (free[start] not in needed or places[free[start]] < low):
                 start += 1
             trials = 0
             for at in range(start, len(free)):
                 if trials >= SWEEP_TRIALS or places[free[at]] > high:
                     break
-                if free[at] in wanted:
+                if free[at] in needed:
                     trials += 1
                     if self._matches(left, free[at]):
                         self.partners[left] = free[at]
-                        wanted.remove(free[at])
+                        needed.remove(free[at])
                         break
 
 

@@ -82,11 +82,11 @@ class Recorder(Run, Observer):
     def operations(self, *, are_whole: bool) -> list[Operation]:
         """The steps that resolve what was found: values written first, then members and items removed from the end."""
         steps = [step for each in self.found for step in self._steps(each, are_whole)]
-        settled = {step.place for step in steps if step.op != "remove" and step.place[-1:] != (_END,)}
+        decided = {step.place for step in steps if step.op != "remove" and step.place[-1:] != (_END,)}
         kept = {
             step.place if step.place[-1:] != (_END,) else (*step.place, at): step
             for at, step in enumerate(steps)
-            if not any(step.place[:length] in settled for length in range(len(step.place)))
+            if not any(step.place[:length] in decided for length in range(len(step.place)))
         }
         removed = sorted((step for step in kept.values() if step.op == "remove"), key=lambda step: step.place)
         return [step for step in kept.values() if step.op != "remove"] + removed[::-1]

@@ -134,7 +134,7 @@ class Condition(Protocol):
 
 
 class Context(NamedTuple):
-    """What a node gets from above; `inherited` names a set of extensions (see `Plans.remember`)."""
+    """What a node gets from above; `inherited` names a set of extensions (see `Plans.intern`)."""
 
     inherited: tuple[tuple[str, str], ...]
     null_as_missing: bool
@@ -183,7 +183,7 @@ class Plans:
             plan = self._plans[key] = NodePlan(self, fragments, context, variant)
         return plan
 
-    def remember(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
+    def intern(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
         """A hashable name for a set of inherited extensions."""
         key = tuple(sorted((name, extension.pointer) for name, extension in extensions.items()))
         self._inherited.setdefault(key, extensions)
@@ -272,7 +272,7 @@ class NodePlan:
             # Rules about an array mean this array; on an object they can only be meant for the arrays below.
             barred = _PERSONAL | _GLOBAL_RULES | (_ARRAY_RULES if is_array else frozenset())
             handed |= {name: value for name, value in extensions.items() if name not in barred}
-        return self.plans.remember(handed)
+        return self.plans.intern(handed)
 
     def _aliases(self) -> dict[str, str]:
         """Old name -> New name of the aliased members."""

@@ -113,10 +113,10 @@ _FLAGS: dict[str, Callable[[str], PathRule]] = {
 }
 
 
-def _split(text: str, flag: str, wanted: str) -> tuple[str, str]:
+def _split(text: str, flag: str, needed: str) -> tuple[str, str]:
     path, separator, value = text.rpartition("=")
     if not separator or not value.strip():
-        raise bad_flag(flag, text, f"needs PATH={wanted}")
+        raise bad_flag(flag, text, f"needs PATH={needed}")
     return path, value.strip()
 
 

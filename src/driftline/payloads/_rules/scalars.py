@@ -32,12 +32,12 @@ class BadValueError(ValueError):
     """The value of an extension is not of the kind it takes."""
 
 
-def reader(is_right: Callable[[Any], Any], wanted: str, convert: Change | None = None) -> Change:
+def reader(is_right: Callable[[Any], Any], needed: str, convert: Change | None = None) -> Change:
     """Reads the value of an extension that passes a test."""
 
     def read(value: object) -> Any:
         if not is_right(value):
-            raise BadValueError(f"must be {wanted}")
+            raise BadValueError(f"must be {needed}")
         return value if convert is None else convert(value)
 
     return read

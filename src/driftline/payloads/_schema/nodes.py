@@ -307,8 +307,8 @@ class SchemaDocument:
         """The schemas under a keyword, by their names or, in a list, their positions."""
         given: Any = schema.get(keyword, kind())
         if not isinstance(given, kind):
-            wanted = "an object" if kind is dict else "a list of schemas"
-            raise self.error(f"{keyword} must be {wanted}", f"{pointer}/{keyword}")
+            needed = "an object" if kind is dict else "a list of schemas"
+            raise self.error(f"{keyword} must be {needed}", f"{pointer}/{keyword}")
         for name, child in given.items() if isinstance(given, dict) else enumerate(given):
             yield str(name), Fragment(child, f"{pointer}/{keyword}/{escape_pointer(str(name))}")
 

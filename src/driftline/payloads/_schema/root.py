@@ -82,14 +82,14 @@ def _operation_root(document: SchemaDocument, words: list[str]) -> Fragment | No
         return None
     item = document.lookup(f"/paths/{escape_pointer(words[1])}")
     operation = _member(document, item, words[0].lower())
-    wanted = words[2].lower() if len(words) == 3 else None
-    if wanted == "request":
+    needed = words[2].lower() if len(words) == 3 else None
+    if needed == "request":
         return _body_schema(document, _member(document, operation, "requestBody"))
     responses = _member(document, operation, "responses")
     if responses is None or not isinstance(responses.schema, dict):
         return None
     statuses = {str(status).lower(): str(status) for status in responses.schema}
-    status = wanted or next((status for status in sorted(statuses) if status.startswith("2")), "default")
+    status = needed or next((status for status in sorted(statuses) if status.startswith("2")), "default")
     # `2XX` and `default` stand for the statuses that are not written out.
     for name in (status, f"{status[:1]}xx", "default"):
         if name in statuses:

@@ -267,8 +267,8 @@ def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
     are_texts = len(texts) >= enough
     if are_texts:
         yield Hypothesis({"trim-whitespace": True}, True, "blanks at the ends")
-        moments = [(parse_iso(old), parse_iso(new)) for old, new in texts]
-        read = [(old, new) for old, new in moments if old is not None and new is not None]
+        times = [(parse_iso(old), parse_iso(new)) for old, new in texts]
+        read = [(old, new) for old, new in times if old is not None and new is not None]
         if len(read) >= SHARE * len(texts):
             yield from _times(read)
             return
@@ -292,9 +292,9 @@ def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
             yield Hypothesis(rule, True, "the same moment as a count and as text")
 
 
-def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
-    span = most(sorted(abs(old.nanoseconds - new.nanoseconds) for old, new in moments))
-    is_mixed = any(old.is_aware != new.is_aware for old, new in moments)
+def _times(times: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
+    span = most(sorted(abs(old.nanoseconds - new.nanoseconds) for old, new in times))
+    is_mixed = any(old.is_aware != new.is_aware for old, new in times)
     note = "; one side has no zone" if is_mixed else ""
     if span == 0:
         why = "the same moment in another zone or spelling" + note

@@ -266,7 +266,7 @@ def find_array_modes(pairs: list[Pair], again: list[Pair], known: Alignment) -> 
                 continue  # inside an array that has just been aligned: seen again in the next round
             lists = (_Lists.of(seen.get(place, []), place, known), _Lists.of(noise.get(place, []), place, known))
             # The mode that old-new pairs show, else the one that old-old pairs do.
-            tried = (_Array(place, lists, *asked).mode() for asked in ((0, MIN_DIFFERING), (1, evidence.MIN_NOISY)))
+            tried = (_Array(place, lists, *which).mode() for which in ((0, MIN_DIFFERING), (1, evidence.MIN_NOISY)))
             suggestion = next(filter(None, tried), None)
             if suggestion is not None:
                 known.modes[place] = dict(suggestion.rule)
@@ -308,11 +308,11 @@ class _Array:
 
     place: Place
     both: tuple[_Lists, _Lists]
-    asked: int
+    which: int
     least: int
 
     def mode(self) -> Suggestion | None:
-        lists = self.both[self.asked]
+        lists = self.both[self.which]
         if len(lists.given) < self.least:
             return None
         items = list(self._items())
@@ -326,8 +326,8 @@ class _Array:
             return keyed
         # Members whose values are the same bag on both sides of most arrays.
         bags = {name: [Counter(old) == Counter(new) for old, new in lists.tokens((name,))] for name in sorted(names)}
-        telling = [name for name, same in bags.items() if sum(same) >= _AGREE * len(lists.given)]
-        return self._unordered(lists, telling) if len(telling) * 2 > len(names) else None
+        significant = [name for name, same in bags.items() if sum(same) >= _AGREE * len(lists.given)]
+        return self._unordered(lists, significant) if len(significant) * 2 > len(names) else None
 
     def _items(self) -> Iterator[Any]:
         return (item for lists in self.both for pair in lists.renamed for side in pair for item in side)
@@ -398,12 +398,12 @@ def suggest(
     or stand already, nothing is suggested.
     """
     given, again = list(pairs), list(noise)
-    known, settled, different = _given(given, schema, root)
+    known, decided, different = _given(given, schema, root)
     found = [*find_renames(given, known), *find_array_modes(given, again, known)]
     seen = known.observe(given)
     noisy = _Noise(again, known)
     for place, rows in seen.leaves.items():
-        if place not in settled:
+        if place not in decided:
             found.extend(_missing(place, rows))
             found.extend(_scalar(place, rows, noisy))
     found.extend(_lone_items(seen))
@@ -418,10 +418,10 @@ def _given(pairs: list[Pair], schema: object, root: str | None) -> tuple[Alignme
     if schema is None:
         return known, set(), None
     document = open_document(schema)
-    settled = _take_over(document, (find_root(document, root),), known, [value for pair in pairs for value in pair])
+    decided = _take_over(document, (find_root(document, root),), known, [value for pair in pairs for value in pair])
     plan = compile_schema(schema, root=root)
     entries = (entry for old, new in pairs for entry in plan.compare_values(old, new).diffs)
-    return known, settled, {generalised(entry["path"]) for entry in entries}
+    return known, decided, {generalised(entry["path"]) for entry in entries}
 
 
 def _is_at(path: str, place: str) -> bool:
@@ -435,7 +435,7 @@ def _take_over(
     """Read renames and array modes of a schema, as deep as the values go; the places that have rules for values."""
     node = document.node(fragments)
     rules = {name.removeprefix(EXTENSION_PREFIX): extension.value for name, extension in node.extensions.items()}
-    settled = {place} if rules.keys() - {"alias", "array-mode", "array-key"} else set()
+    decided = {place} if rules.keys() - {"alias", "array-mode", "array-key"} else set()
     if place and isinstance(rules.get("alias"), str) and isinstance(place[-1], str):
         known.rename(place[:-1], rules["alias"], place[-1])
     if rules.get("array-mode") in ("keyed", "unordered"):
@@ -451,11 +451,11 @@ def _take_over(
         names = {name, alias.value if alias is not None else name}
         below = [value[one] for value in objects for one in names if one in value]
         if below:
-            settled |= _take_over(document, child, known, below, (*place, name))
+            decided |= _take_over(document, child, known, below, (*place, name))
     items = [item for value in values if isinstance(value, list) for item in value]
     if items and node.items:
-        settled |= _take_over(document, node.items, known, items, (*place, None))
-    return settled
+        decided |= _take_over(document, node.items, known, items, (*place, None))
+    return decided
 
 
 class _Noise:
@@ -466,7 +466,7 @@ class _Noise:
         self._known = known
         self._seen = known.observe(again, are_both_old=True)
         # What Old said twice at a place, of the pairs that can tell.
-        found = {place: list(self._telling(place, rows)) for place, rows in self._seen.leaves.items()}
+        found = {place: list(self._significant(place, rows)) for place, rows in self._seen.leaves.items()}
         self.rows = defaultdict(list, found)
 
     def can_be_sure(self, place: Place) -> bool:
@@ -480,7 +480,7 @@ class _Noise:
         outer = [place[:at] for at, step in enumerate(place) if step is None]
         return {array: self._known.modes.get(array, {}).get("array-mode") for array in outer}
 
-    def _telling(self, place: Place, rows: list[Sighting]) -> Iterator[Sighting]:
+    def _significant(self, place: Place, rows: list[Sighting]) -> Iterator[Sighting]:
         """The rows of pairs in which the items are aligned: a value that is at another item now did not change."""
         arrays = self._arrays(place)
         loose = [array for array, mode in arrays.items() if mode != "keyed"]
@@ -613,8 +613,8 @@ def read_pairs(
             if skip_bad:
                 continue
             raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
-        is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
-        if is_wanted and record.old is not None and record.new is not None:
+        is_needed = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
+        if is_needed and record.old is not None and record.new is not None:
             yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
 
 
@@ -637,9 +637,9 @@ def _body(value: Any) -> Any:
     return value["body"] if is_answer else value
 
 
-def read_accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving",)) -> list[Suggestion]:
+def read_accepted(suggestions: list[Suggestion], needed: Iterable[str] = ("preserving",)) -> list[Suggestion]:
     """The suggestions that `--accept` names: preserving (default), sure, all, or ids."""
-    words = set(wanted)
+    words = set(needed)
 
     def is_named(one: Suggestion) -> bool:
         known = {"all": True, "sure": one.level == "sure", "preserving": one.is_preserving, one.id: True}

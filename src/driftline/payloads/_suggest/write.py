@@ -73,16 +73,16 @@ def apply_rules(text: str, rules: Iterable[Suggestion | Remedy], root: str | Non
     that several places share, a rule of that name that stands there already).
     """
     source = load_schema(text)
-    wanted = copy.deepcopy(source.content)
+    needed = copy.deepcopy(source.content)
     for one in rules:
         place = () if one.rule.keys() & GLOBAL_RULES else one.place
-        if wanted is None:
-            wanted = nested(place, one.rule)
+        if needed is None:
+            needed = nested(place, one.rule)
             continue
-        for owner, tail in list(_Tree(wanted, root).targets(place)):
+        for owner, tail in list(_Tree(needed, root).targets(place)):
             _add(owner, nested(tail, one.rule), place)
-    after = text + yaml_text(wanted) if source.content is None and wanted else _edited(source, wanted)
-    if load_schema(after).content != wanted:
+    after = text + yaml_text(needed) if source.content is None and needed else _edited(source, needed)
+    if load_schema(after).content != needed:
         raise PayloadError("the schema is written in a way that only a person should change: put the rules in by hand")
     return RuleEdit(text, after)
 
@@ -202,11 +202,11 @@ def _add(owner: dict[str, Any], addition: dict[str, Any], place: Place) -> None:
             raise _refusal(place, f"{name} stands there already")
 
 
-def _edited(source: SchemaText, wanted: Any) -> str:
-    """The text with the members that `wanted` has more than its content."""
+def _edited(source: SchemaText, needed: Any) -> str:
+    """The text with the members that `needed` has more than its content."""
     text = source.text or ""
     starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
-    after = SchemaDocument(SchemaText(wanted))
+    after = SchemaDocument(SchemaText(needed))
     edits: list[tuple[int, str]] = []
     for schema, pointer in objects_of(Fragment(source.content, "")):
         grown = after.lookup(pointer)

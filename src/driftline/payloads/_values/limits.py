@@ -73,16 +73,16 @@ def _check(name: object, given: object) -> None:
         hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_NAMES)}"
         raise _refusal(f"unknown config property {name!r}{hint}", str(name))
     if name in _SWITCHES:
-        is_right, wanted = isinstance(given, bool), "true or false"
+        is_right, needed = isinstance(given, bool), "true or false"
     elif name == "log_level":
-        is_right, wanted = given in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"
+        is_right, needed = given in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"
     else:
         allowed, kind = (int, "an integer") if name == "max_depth" else ((int, float), "a number")
         # `0 <= nan` is false, so a NaN is refused too.
         is_right = isinstance(given, allowed) and not isinstance(given, bool) and 0 <= given < float("inf")
-        wanted = f"{kind} that is not negative"
+        needed = f"{kind} that is not negative"
     if not is_right:
-        raise _refusal(f"config property {name} must be {wanted}", str(name))
+        raise _refusal(f"config property {name} must be {needed}", str(name))
 
 
 def _refusal(message: str, name: str) -> PayloadError:
@@ -138,22 +138,22 @@ def current() -> Deadline:
 
 
 _stack_lock = threading.Lock()
-_frames_wanted: list[int] = []
+_frames_needed: list[int] = []
 _limit_before = 0
 
 
 @contextmanager
-def room_on_the_stack(frames: int) -> Iterator[None]:
+def stack_space(frames: int) -> Iterator[None]:
     """Raise the recursion limit, which is the whole process's, until the last user is done."""
     global _limit_before
     with _stack_lock:
-        if not _frames_wanted:
+        if not _frames_needed:
             _limit_before = sys.getrecursionlimit()
-        _frames_wanted.append(frames)
-        sys.setrecursionlimit(max(_limit_before, *_frames_wanted))
+        _frames_needed.append(frames)
+        sys.setrecursionlimit(max(_limit_before, *_frames_needed))
     try:
         yield
     finally:
         with _stack_lock:
-            _frames_wanted.remove(frames)
-            sys.setrecursionlimit(max(_limit_before, *_frames_wanted) if _frames_wanted else _limit_before)
+            _frames_needed.remove(frames)
+            sys.setrecursionlimit(max(_limit_before, *_frames_needed) if _frames_needed else _limit_before)

@@ -259,8 +259,8 @@ def _rows_of_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFram
 
 def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
     """The keys of a side: the column that is missing, if any, and the key as text."""
-    asks = columns.options.empty_key == "error"
-    missing = [f.when(_is_missing(column), f.lit(at)) for at, column in enumerate(columns.keys)] if asks else []
+    is_checked = columns.options.empty_key == "error"
+    missing = [f.when(_is_missing(column), f.lit(at)) for at, column in enumerate(columns.keys)] if is_checked else []
     named = f.struct(*(f.col(column.plain).alias(column.name) for column in columns.keys))
     return rows.select(
         f.lit(side).alias("side"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from driftline.spark._frames.diff import DataFrameDiff
 
 Batches = Iterator[pa.RecordBatch]
-Moment = int | str | datetime
+PointInTime = int | str | datetime
 
 _COMPARISON = "is_match boolean, report string, error string"
 _INDEX_DIFF = "diff_id string, changed boolean, summary string, events array<string>, error string"
@@ -299,14 +299,14 @@ def _delta_task(table: str, client_id: str, start: int, types: Mapping[str, str]
     doubles = {name: True for name, kind in types.items() if kind == "number"}
     exact = {name: kind for name, kind in types.items() if kind != "number"}
     for batch in batches:
-        moments: list[int] = []
+        times: list[int] = []
         texts: list[str] = []
         for event, number in zip(events_of_batch(batch), batch.column("event_number").to_pylist(), strict=True):
             typed = [typed_event(with_doubles(event, doubles), exact)]
             for delta in from_events(typed, table=table, client_id=client_id, start=start + number):
-                moments.append(delta.hlc)
+                times.append(delta.hlc)
                 texts.append(_json(delta.to_wire()))
-        columns = [pa.array(moments, pa.int64()), pa.array(texts, pa.string())]
+        columns = [pa.array(times, pa.int64()), pa.array(texts, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, names=["hlc", "delta"])
 
 
@@ -345,7 +345,7 @@ def fold(deltas: DataFrame, schema: TableSchema | Mapping[str, Any], *, ordered:
 
 
 def state_as_of(
-    deltas: DataFrame, schema: TableSchema | Mapping[str, Any], moment: Moment, *, ordered: bool = False
+    deltas: DataFrame, schema: TableSchema | Mapping[str, Any], moment: PointInTime, *, ordered: bool = False
 ) -> DataFrame:
     """The live rows as of a point in time: a timestamp of deltas, or a time."""
     table = schema if isinstance(schema, TableSchema) else TableSchema.from_wire(schema)
@@ -360,7 +360,7 @@ def state_as_of(
     return rows.orderBy(ROW_ID) if ordered else rows
 
 
-def _timestamp(moment: Moment) -> int:
+def _timestamp(moment: PointInTime) -> int:
     return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment), whole_day=True)
 
 

@@ -94,14 +94,14 @@ def giving_up_on_silence(master: str, jvm: Jvm) -> Iterator[None]:
 
 
 def _await_registration(jvm: Jvm, over: threading.Event, gave_up: threading.Event) -> None:
-    asked_at: float | None = None
+    registering_since: float | None = None
     while not over.wait(_LOOK_SECONDS):
         said = jvm.log_text()
         if _REGISTERED in said:
             return
-        if asked_at is None and _REGISTERING in said:
-            asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > _REGISTRATION_SECONDS:
+        if registering_since is None and _REGISTERING in said:
+            registering_since = time.monotonic()
+        if registering_since is not None and time.monotonic() - registering_since > _REGISTRATION_SECONDS:
             gave_up.set()
             jvm.process.kill()
             return

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 @contextmanager
 def gateway_variables(jvm: Jvm) -> Iterator[None]:
     """pyspark finds a running JVM, and the Python for its workers, through these variables."""
-    wanted = {
+    needed = {
         "PYSPARK_GATEWAY_PORT": str(jvm.port),
         "PYSPARK_GATEWAY_SECRET": jvm.secret,
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "SPARK_REMOTE": None,
     }
-    saved = {name: os.environ.get(name) for name in wanted}
-    _set_variables(wanted)
+    saved = {name: os.environ.get(name) for name in needed}
+    _set_variables(needed)
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def quieten_accumulators(session: SparkSession) -> None:
         server.handle_error = lambda *_: None
 
 
-def forget_gateway() -> None:
+def drop_gateway() -> None:
     """After the JVM was killed: let pyspark start a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

@@ -151,7 +151,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
         except Exception as error:
             reason = _first_line(error)  # the text of a Java error is read while the JVM runs
             end_running_jvm(keep_class_list=False)
-            internals.forget_gateway()
+            internals.drop_gateway()
             if isinstance(error, EngineError):
                 raise
             raise EngineError(f"Spark did not start on {target}: {reason}", code="spark_failed") from error
@@ -169,7 +169,7 @@ def _stop(session: SparkSession, target: str) -> None:
         internals.quieten_accumulators(session)
         end_running_jvm()
     if not masters.is_connect(target) and jvm._running is None:
-        internals.forget_gateway()
+        internals.drop_gateway()
         return
     session.stop()
 

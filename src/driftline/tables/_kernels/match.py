@@ -182,11 +182,11 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The result of one bucket; the rows `wanted_a` and `wanted_b` are fetched later."""
+    """The result of one bucket; the rows `needed_a` and `needed_b` are fetched later."""
 
     stats: Stats = field(default_factory=Stats)
-    wanted_a: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
-    wanted_b: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
+    needed_a: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
+    needed_b: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
     duplicate_a: Duplicate | None = None
     duplicate_b: Duplicate | None = None
 
@@ -322,12 +322,12 @@ def _judged(a: Numbers, b: Numbers, met: _Met, verdict: Verdict, *, by_key: bool
     turns_a, turns_b = (a[KEY], b[KEY]) if by_key else (places_a, places_b | _ADDED_TURN)
     return Matches(
         Stats(len(met.only_b), len(met.only_a), len(before), len(met.in_a) - len(before)),
-        _wanted(
+        _needed(
             (places_a[met.only_a], turns_a[met.only_a], RowKind.REMOVED),
             (places_a[before], turns_a[before], RowKind.BEFORE),
             (places_a[kept], turns_a[kept], RowKind.UNCHANGED),
         ),
-        _wanted(
+        _needed(
             (places_b[met.only_b], turns_b[met.only_b], RowKind.ADDED),
             (places_b[after], turns_a[before], RowKind.AFTER),
         ),
@@ -358,8 +358,8 @@ def match_multisets(hashes_a: RowHashes, hashes_b: RowHashes) -> Matches:
     added = numbered_b.join(numbered_a, on=twin, how="anti")["place"].to_numpy()
     return Matches(
         Stats(added=len(added), removed=len(removed), unchanged=a.shape[1] - len(removed)),
-        _wanted((removed, removed, RowKind.REMOVED)),
-        _wanted((added, added | _ADDED_TURN, RowKind.ADDED)),
+        _needed((removed, removed, RowKind.REMOVED)),
+        _needed((added, added | _ADDED_TURN, RowKind.ADDED)),
     )
 
 
@@ -384,14 +384,14 @@ def _numbered(hashes: Numbers) -> pl.DataFrame:
     return frame.with_columns(nth)
 
 
-def _wanted(*groups: tuple[Numbers, Numbers, RowKind]) -> SelectedRows:
-    wanted = np.empty(sum(len(places) for places, _, _ in groups), SELECTED_ROW)
+def _needed(*groups: tuple[Numbers, Numbers, RowKind]) -> SelectedRows:
+    needed = np.empty(sum(len(places) for places, _, _ in groups), SELECTED_ROW)
     start = 0
     for places, turns, kind in groups:
         end = start + len(places)
-        wanted["place"][start:end], wanted["turn"][start:end], wanted["kind"][start:end] = places, turns, kind
+        needed["place"][start:end], needed["turn"][start:end], needed["kind"][start:end] = places, turns, kind
         start = end
-    return wanted
+    return needed
 
 
 # Keys that both sides have, by a hash table of plain arrays.

@@ -294,8 +294,8 @@ def encode_events(a: RowChunk, b: RowChunk, plan: DiffPlan) -> Encoded:
     lines = lines.gather(index)
     if profile is not None:
         kinds = np.repeat(np.arange(len(_GROUPS), dtype=np.uint8), heights)[index.to_numpy()]
-        told = kinds != _GROUPS.index("unchanged")
-        profile.runs = runs_of(kinds[told], _GROUPS, lines if told.all() else lines.filter(pl.Series(told)))
+        listed = kinds != _GROUPS.index("unchanged")
+        profile.runs = runs_of(kinds[listed], _GROUPS, lines if listed.all() else lines.filter(pl.Series(listed)))
     return Encoded(_as_bytes(lines), changes, equal, profile)
 
 

@@ -218,16 +218,16 @@ def _matches(hashes_a: RowHashes, hashes_b: RowHashes, plan: DiffPlan) -> Matche
 
 
 def fetch_rows(
-    split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: DiffPlan, known: RecordIndex | None = None
+    split: Split, side: Side, needed: SelectedRows, first_record: int, plan: DiffPlan, known: RecordIndex | None = None
 ) -> RowChunk:
     """Fetch the selected rows of one split, in output order; `first_record` is the number of its first record."""
-    return fetch_kept(split, side, wanted, first_record, plan, known, typed=False)[0]
+    return fetch_kept(split, side, needed, first_record, plan, known, typed=False)[0]
 
 
 def fetch_kept(
     split: Split,
     side: Side,
-    wanted: SelectedRows,
+    needed: SelectedRows,
     first_record: int,
     plan: DiffPlan,
     known: RecordIndex | None = None,
@@ -235,8 +235,8 @@ def fetch_kept(
     typed: bool = True,
 ) -> tuple[RowChunk, RowChunk, pa.Table]:
     """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
-    wanted = wanted[np.argsort(wanted["place"])]
-    records = match.row_in_split(wanted["place"]).astype(np.int64)
+    needed = needed[np.argsort(needed["place"])]
+    records = match.row_in_split(needed["place"]).astype(np.int64)
     if typed and isinstance(split, TypedRows):
         cells = sources.take_rows(split.typed_rows(), records)
         frame = match.as_frame(sources.json_columns(cells))
@@ -244,12 +244,12 @@ def fetch_kept(
         cells = split.pick(records, known)
         frame = match.as_frame(cells)
     if plan.options.has_row_numbers:
-        order = sources.polars_column(wanted["turn"])
+        order = sources.polars_column(needed["turn"])
         frame = frame.with_columns(sources.polars_column(records + first_record).cast(pl.UInt64).alias(ROW_NUMBER))
     else:
-        turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
+        turns = np.ascontiguousarray(needed["turn"]) if plan.rows_take_turns else None
         order = output.order_values(frame, plan.compared, side, turns)
-    chunk = RowChunk(frame, sources.polars_column(wanted["kind"]), order)
+    chunk = RowChunk(frame, sources.polars_column(needed["kind"]), order)
     return chunk.sorted(), chunk, cells
 
 
@@ -299,7 +299,7 @@ class HashedSide:
     first_records: list[int] = field(default_factory=list)  # of each split, and of what would follow the last
     skipped: int = 0
     has_texts: bool = True
-    room: int = 0  # bytes of typed rows that stay in memory until they are fetched
+    space: int = 0  # bytes of typed rows that stay in memory until they are fetched
     _ends: list[npt.NDArray[np.int32] | None] = field(default_factory=list)  # behind each record, split by split
     _tables: list[pa.Table | None] = field(default_factory=list)
 
@@ -317,8 +317,8 @@ class HashedSide:
         self.total_rows += hashed.rows
         self.skipped += hashed.records - hashed.rows
         self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
-        self.room -= 0 if hashed.table is None else hashed.table.nbytes
-        self._tables.append(hashed.table if self.room > 0 else None)
+        self.space -= 0 if hashed.table is None else hashed.table.nbytes
+        self._tables.append(hashed.table if self.space > 0 else None)
 
     def known(self, split: int) -> RecordIndex:
         table, self._tables[split] = self._tables[split], None
