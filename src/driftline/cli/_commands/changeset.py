@@ -148,7 +148,7 @@ def concat(
     "--timeout", type=float, default=5.0, show_default=True, metavar="SECONDS", help="How long to wait for a lock."
 )
 @click.option("--rebase-data", metavar="FILE", help="Write what `changeset rebase` needs to FILE.")
-@choice("--format", "text json", "How to report what was done; text tells conflicts only.")
+@choice("--format", "text json", "How to report what was done; text reports conflicts only.")
 def apply(
     file: str, database: str, tables: tuple[str, ...], rebase_data: str | None, form: str, **options: Any
 ) -> None:

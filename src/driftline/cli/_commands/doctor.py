@@ -40,7 +40,7 @@ class Finding:
 @click.option("--spark/--no-spark", default=True, show_default=True, help="Start a Spark session and run a small job.")
 @click.option("--master", metavar="URL", help="Spark master or sc:// address. Default: this machine.")
 def doctor(spark: bool, master: str | None) -> int:
-    """Check this machine and say in words what is wrong and how to mend it.
+    """Check this machine and report what is wrong and how to fix it.
 
     Ends with 0 when everything works, else with 2.
     """

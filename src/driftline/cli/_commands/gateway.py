@@ -29,9 +29,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _gateway_options = several(
     click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="The gateway's address."),
     click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id."),
-    click.option("--client-id", help="Who is asking.  [default: the token's subject]"),
+    click.option("--client-id", help="The id of the client.  [default: the token's subject]"),
     click.option("--token-file", type=click.Path(path_type=Path), help="The token.  [or: DRIFTLINE_TOKEN]"),
-    click.option("--patience", default=30.0, show_default=True, help="Seconds to go on trying when told to wait."),
+    click.option("--patience", default=30.0, show_default=True, help="Seconds to retry while the gateway is busy."),
 )
 
 
@@ -65,7 +65,7 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 @_gateway_options
 @click.option("--since", default="0", show_default=True, help="Only deltas with a greater hlc.")
 @click.option("--cursor-file", type=click.Path(path_type=Path), help="Go on where the last pull with it ended.")
-@click.option("--refetch", is_flag=True, help="Forget the cursor and fetch everything.")
+@click.option("--refetch", is_flag=True, help="Ignore the cursor and fetch everything.")
 @click.option("--snapshot", is_flag=True, help="Fetch the state of all rows; the cursor goes on behind it.")
 @click.option("--limit", type=click.IntRange(1, 10000), default=5000, show_default=True, help="Deltas of a page.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of stdout.")

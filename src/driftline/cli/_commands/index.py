@@ -228,7 +228,7 @@ def api(
     format_name: str,
     compact: bool,
 ) -> int:
-    """Say what changed for callers, what breaks them, and which version that asks for."""
+    """Say what changed for callers, what breaks them, and which version that needs."""
     from driftline.codeindex import api as compare, report_github, report_lines, report_markdown
 
     if not from_ref or not to_ref:

@@ -146,7 +146,7 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 @click.option(
     "--full-refresh",
     is_flag=True,
-    help="Forget what was loaded: do every stage again, in a new generation of each lake table.",
+    help="Ignore what was loaded: do every stage again, in a new generation of each lake table.",
 )
 @_text_or_json
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")

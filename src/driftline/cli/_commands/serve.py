@@ -61,7 +61,7 @@ _MIB = 1 << 20
 @click.option("--max-pending", default=50000, show_default=True, help="Deltas waiting before pushes get 503.")
 @click.option("--flush-mb", default=16.0, show_default=True, help="Flush when so many MiB have gathered.")
 @click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
-@click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
+@click.option("--retention-days", type=float, help="Remove flushed deltas after so many days.  [default: never]")
 @click.option("--history-days", type=click.FloatRange(0), default=30, show_default=True, help="Keep versions so long.")
 @click.option("--snapshot-mb", default=2048, show_default=True, help="MiB of merged rows kept for new clients.")
 @click.option("--compact-deltas", default=50000, show_default=True, help="Compact a table with so many new deltas.")
