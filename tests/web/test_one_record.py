@@ -1,17 +1,26 @@
-"""What terminal, page and console show of a lake, a changeset and a run is one record of its package."""
+"""What terminal, page and console show of each of six results is one record of its package."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import driftline as dl
 from driftline.changesets import apply
 from driftline.lake import Lake, lake_log, row_history, status_of
+from driftline.payloads import BatchView
 from driftline.pipeline import load, report_page, run_report
-from support.console_folder import copy_tables, write_databases, write_lake, write_pipeline
+from support.console_folder import (
+    copy_tables,
+    write_databases,
+    write_lake,
+    write_pipeline,
+    write_reviewed_repository,
+)
 from support.console_server import Server
 from support.html_pages import parsed
 from support.page_walker import Walker
@@ -27,6 +36,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_pipeline(made)
     write_lake(made / "lake")
     (made / "changes.bin").write_bytes(write_databases(made))
+    write_reviewed_repository(made / "shop")
+    pairs = [
+        {"id": number, "endpoint": "/orders", "old": {"id": number, "gone": None}, "new": {"id": number, "more": 7}}
+        for number in range(4)
+    ]
+    pairs += [{"id": 4, "endpoint": "/orders", "old": {"id": 4}, "new": {"id": 4}}]
+    pairs += [{"id": 5, "endpoint": "/users", "old": {"v": 1}, "new": {"v": 2}}]
+    pairs += [{"id": 6, "endpoint": "/orders", "missing": "new", "old": {"id": 6}}]
+    (made / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return made
 
 
@@ -45,6 +63,84 @@ def terminal(*arguments: str) -> list[list[str]]:
         [cell.strip() for cell in line.split("  ") if cell.strip()]
         for line in plain(on_terminal(list(arguments), WIDE)[1])
     ]
+
+
+def test_a_table_diff(walker: Walker, folder: Path) -> None:
+    sides = (folder / "monday.csv", folder / "tuesday.csv")
+    with dl.diff(*sides, key="id", ignore=["city"]) as found:
+        profile = found.profile().to_dict()
+    assert profile["columns"]
+    code, screen = on_terminal(["diff", *map(str, sides), "-k", "id", "--ignore", "city"], WIDE)
+    shown = "\n".join(plain(screen))
+    assert code == 1
+    command = ["diff", *map(str, sides), "-k", "id", "--ignore", "city", "-o", str(folder / "diff.html")]
+    assert on_terminal(command, WIDE)[0] == 1
+    page = parsed((folder / "diff.html").read_text())
+    console = walker.open("/").form("#compare").fill(a="monday.csv", b="tuesday.csv", key="id", ignore="city").run()
+    console = console.counted()
+    for name, about in profile["columns"].items():
+        assert all(words in shown for words in about["words"]), name
+    rates = [[element.text for element in one.all("span")] for one in page.all(".rates li")]
+    assert [[element.text for element in one.all("span")] for one in console.all(".rates li")] == rates
+    assert [cells[-1] for cells in rates if cells[0] == "city"] == ["not compared"]
+    for document in (page, console):
+        words = document.texts(".rates .kind-of")
+        assert sorted(words) == sorted(" · ".join(about["words"]) for about in profile["columns"].values())
+        assert document.texts(".findings li") == [
+            *profile["blocks"],
+            *(rule["sentence"] for rule in profile["suggestions"][:6]),
+        ]
+
+
+def test_a_batch_of_payloads(walker: Walker, folder: Path) -> None:
+    code, screen = on_terminal(["payloads", "batch", str(folder / "pairs.jsonl"), "-o", str(folder / "batch")], WIDE)
+    assert code == 1
+    view = BatchView(*(json.loads((folder / f"batch/{name}.json").read_bytes()) for name in ("summary", "aggregate")))
+    places = [place["path"] for place in view.places]
+    page = parsed((folder / "batch/report.html").read_text())
+    assert [cell.text.split()[1] for cell in page.all(".places td .path")] == places
+    console = walker.open("/payloads/batch?path=batch")
+    assert [cell.text.partition("/")[0].split()[0] for cell in console.all(".places tbody th")] == places
+    lines = [line for line in plain(screen) if "$" in line]
+    assert [next(word for word in line.split() if word.startswith("$")) for line in lines] == places
+    # Of six pairs of orders one matches; the pair without a partner is one of those that differ.
+    shares = {name: view.share(counts) for name, counts in view.summary["endpoints"].items()}
+    assert shares == {"/orders": 1 / 6, "/users": 0}
+    rates = {one.one(".name").text: one.one(".rate").text for one in console.all(".rates li")}
+    assert rates == {name: f"{100 * share:.1f} %" for name, share in shares.items()}
+    assert f"({view.share(view.summary):.1%})" in plain(screen)[0]
+    # What one side alone has is shown without a value of the other: null is a value.
+    by_path = {place["path"]: place["sample"][0] for place in view.places}
+    assert (by_path["$.gone"]["old_value"], "new_value" in by_path["$.gone"]) == (None, False)
+    assert any(line.rstrip().endswith("null is gone") for line in lines)
+    assert any(line.rstrip().endswith("7 is new") for line in lines)
+    pair = walker.open("/payloads/pair?path=batch&id=0")
+    for document in (page, console, pair):
+        rows = document.all("tbody tr")
+        gone, more = (next(row for row in rows if path in row.text) for path in ("$.gone", "$.more"))
+        assert (len(gone.all("ins")), len(more.all("del"))) == (0, 0)
+        assert gone.all("del")[0].text == "null"
+        assert more.all("ins")[0].text == "7"
+
+
+def test_a_diff_of_code(walker: Walker, folder: Path) -> None:
+    found = dl.diff("git:HEAD~1", "git:HEAD", repo=folder / "shop")
+    review = dl.codeindex.review(found.events)
+    assert review.moves
+    found.write(folder / "review.html")
+    page = parsed((folder / "review.html").read_text())
+    console = walker.open("/code").form("form.compare").run()
+    assert page.one(".verdict").text == review.line
+    assert console.one(".verdict").text.startswith(review.line)
+    paths = [file.path for file in review.files]
+    assert page.texts("nav ol li a") == paths
+    assert [link.get("title") for link in console.all(".reviewed .rates .path")] == paths
+    for document in (page, console):
+        (listed,) = (table for table in document.all(".sideways") if table.get("aria-label") == "Renamed and moved")
+        moved = listed.all("tbody tr")
+        assert [row.all("code")[0].text for row in moved] == [event["before"]["name"] for event in review.moves]
+    words = ["index", "diff", "git:HEAD~1", "git:HEAD", "--repo", str(folder / "shop")]
+    assert review.line in plain(on_terminal(words, WIDE)[1])
 
 
 def test_a_run(walker: Walker, folder: Path) -> None:

@@ -147,7 +147,18 @@ class Bars:
     def _drawn(self) -> Bar | None:
         """The bars, once the work has lasted long enough."""
         if self._bar is None and not self._stopped and time.monotonic() - self._started >= QUIET_SECONDS:
-            self._bar = _make_bar()
+            from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TextColumn("{task.fields[eta]}"),
+                console=stderr_console(),
+                transient=True,
+                redirect_stdout=False,  # it would send the answer to stderr
+            )
             self._bar.start()
         return self._bar
 
@@ -157,22 +168,6 @@ class Bars:
             self._stopped = True
             if self._bar is not None:
                 self._bar.stop()
-
-
-def _make_bar() -> Bar:
-    """Bars with a rate and the time left, on stderr; they go when the work is done."""
-    from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
-
-    return Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TextColumn("{task.fields[eta]}"),
-        console=stderr_console(),
-        transient=True,
-        redirect_stdout=False,  # it would send the answer to stderr
-    )
 
 
 def rate_text(record: Progress) -> str:

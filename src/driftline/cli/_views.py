@@ -142,7 +142,7 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
     from driftline.payloads import spelled
 
     pairs, matched, different, failed = (view.summary[name] for name in ("pairs", "matched", "mismatched", "failed"))
-    share = f"{matched / pairs:.1%}" if pairs else "–"
+    share = "–" if (matching := view.share(view.summary)) is None else f"{matching:.1%}"
     head = Text.assemble((f"{pairs:,} pairs", "bold"), "  ", (f"{matched:,} match", "green"), f" ({share})  ")
     head.append(f"{different:,} differ", style="red" if different else "dim")
     head.append(f"  {failed:,} failed", style="yellow" if failed else "dim")
@@ -192,12 +192,12 @@ def _example(place: Mapping[str, Any]) -> Text:
     if not place["sample"]:
         return Text("")
     one = place["sample"][0]
-    if place["severity"] != "ERROR" or "old_value" not in one:
+    old, new = (_short(one[name]) if name in one else None for name in ("old_value", "new_value"))
+    if place["severity"] != "ERROR" or old is new is None:
         return Text(one.get("message", ""))
-    old, new = _short(one["old_value"]), _short(one["new_value"])
-    if place["type"] in ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"):
-        return Text(f"{old} is gone")
-    return Text(f"{new} is new" if place["type"] in ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA") else f"{old} → {new}")
+    if old is None or new is None:
+        return Text(f"{new} is new" if old is None else f"{old} is gone")
+    return Text(f"{old} → {new}")
 
 
 def _short(value: object) -> str:

@@ -78,6 +78,7 @@ class Review:
     verdict: str
     counts: dict[str, int]
     files: tuple[ReviewFile, ...]
+    moves: tuple[IndexEvent, ...] = ()  # definitions with another name or in another file
 
     @property
     def line(self) -> str:
@@ -97,7 +98,8 @@ def review(events: Iterable[IndexEvent]) -> Review:
     counts: Counter[str] = Counter()
     found = []
     listed = list(events)
-    sources = {event["before"]["file"] for event in listed if event["kind"] in ("chunk.moved", "chunk.renamed")}
+    moves = tuple(event for event in listed if event["kind"] in MOVES)
+    sources = {event["before"]["file"] for event in moves}
     for section in review_sections(listed):
         group = next((name for name, pattern in _GROUPS if pattern.search(section.path)), "code")
         effects = list(_effects(section, group, sources))
@@ -106,7 +108,7 @@ def review(events: Iterable[IndexEvent]) -> Review:
     found.sort(key=lambda file: (_ORDER.index(file.group), -file.weight, file.path))
     strongest = next((effect for effect in EFFECTS if counts[effect]), None)
     verdict = EFFECTS[strongest] if strongest else "nothing changed"
-    return Review(verdict, {effect: counts[effect] for effect in EFFECTS}, tuple(found))
+    return Review(verdict, {effect: counts[effect] for effect in EFFECTS}, tuple(found), moves)
 
 
 def _effects(section: Section, group: str, sources: set[str]) -> Iterator[str]:
@@ -306,9 +308,8 @@ def review_markdown(result: IndexDiff, source: ReviewSource) -> str:
     events = list(result.events)
     judged = review(events)
     lines = [f"## {_title(result)}", "", f"**{judged.line}**", "", *(f"- {line}" for line in _count_lines(result)), ""]
-    moves = [event for event in events if event["kind"] in MOVES]
-    if moves:
-        lines += ["### Renamed and moved", "", *map(_move_item, moves), ""]
+    if judged.moves:
+        lines += ["### Renamed and moved", "", *map(_move_item, judged.moves), ""]
     called = callers(result.after_index, events)
     for file in judged.files:
         lines += [*_markdown_section(file.section, source, called), ""]
@@ -435,7 +436,6 @@ def review_html(result: IndexDiff, source: ReviewSource) -> str:
         counts=_count_lines(result),
         groups=_ORDER,
         paths={file.path: number for number, file in enumerate(judged.files)},
-        moves=[event for event in events if event["kind"] in MOVES],
         parts=parts,
         packed=packed,
         notes=_cut_note(result),

@@ -7,33 +7,25 @@ are in its own modules, so this is left out: a script needs no `if __name__ == "
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock
 
 _hiding = Lock()
 
 
-@contextmanager
-def _main_program_hidden() -> Iterator[None]:
-    members = vars(sys.modules["__main__"])
-    names = ("__spec__", "__file__")
-    with _hiding:
-        kept: dict[str, object] = {name: members[name] for name in names if name in members}
-        members.update(dict.fromkeys(names))
-        try:
-            yield
-        finally:
-            for name in names:
-                del members[name]
-            members.update(kept)
-
-
 class _Worker(SpawnProcess):
     def start(self) -> None:
-        with _main_program_hidden():
-            super().start()
+        members = vars(sys.modules["__main__"])
+        names = ("__spec__", "__file__")
+        with _hiding:  # of the main program
+            kept: dict[str, object] = {name: members[name] for name in names if name in members}
+            members.update(dict.fromkeys(names))
+            try:
+                super().start()
+            finally:
+                for name in names:
+                    del members[name]
+                members.update(kept)
 
 
 class WorkerContext(SpawnContext):

@@ -168,12 +168,6 @@ def _entry_start(column: str) -> str:
 _repeated_text = lru_cache(maxsize=4096)(encode_basestring)
 
 
-def _integer_text(value: int) -> str:
-    if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER:
-        return repr(value)
-    return canonical_json(value)
-
-
 def _float_text(value: float) -> str:
     # Between 1e-4 and 1e16 Python and JavaScript print the same shortest digits, but for a trailing ".0".
     text = repr(value)
@@ -184,7 +178,7 @@ def _float_text(value: float) -> str:
 
 _WRITERS: dict[type, Callable[[Any], str]] = {
     str: encode_basestring,
-    int: _integer_text,
+    int: lambda value: repr(value) if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER else canonical_json(value),
     float: _float_text,
     bool: lambda value: "true" if value else "false",
     type(None): lambda value: "null",

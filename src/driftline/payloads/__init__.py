@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         BatchTotals as BatchTotals,
         BatchView as BatchView,
         parse_conditions as parse_conditions,
+        with_values as with_values,
     )
     from driftline.payloads._batch.view import (
         annotation_lines as annotation_lines,

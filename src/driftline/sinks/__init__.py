@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         settings_for as settings_for,
         write_events as write_events,
     )
+    from driftline.sinks._formats.html import column_rates as column_rates
     from driftline.sinks._formats.table import (
         commit_delta as commit_delta,
         known_version as known_version,

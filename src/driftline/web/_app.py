@@ -37,20 +37,17 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
         routes += gateway_routes(gateway)
     rest = Starlette(routes=[*routes, Mount("/v1", routes=routes)], exception_handlers=EXCEPTION_HANDLERS)
     comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
-    app = _compose(comparing, rest)
+
+    async def either(scope: Scope, receive: Receive, send: Send) -> None:
+        # Looked up directly: a comparison takes less time than a router's search.
+        await (comparing if scope["path"] in comparing.paths else rest)(scope, receive, send)
+
+    app: ASGIApp = either
     origins = () if gateway is None else gateway.settings.cors_origins
     if origins:
         methods, allowed, exposed = ["GET", "POST", "DELETE"], _ALLOWED_HEADERS, _EXPOSED_HEADERS
         app = CORSMiddleware(app, list(origins), methods, allow_headers=allowed, expose_headers=exposed)
     return RequestMiddleware(app, metrics)
-
-
-def _compose(comparing: CompareService, rest: ASGIApp) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # Looked up directly: a comparison takes less time than a router's search.
-        await (comparing if scope["path"] in comparing.paths else rest)(scope, receive, send)
-
-    return app
 
 
 def _guard(gateway: Gateway) -> Authorize | None:

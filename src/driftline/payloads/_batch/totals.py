@@ -35,6 +35,7 @@ _FAILED = parse_threshold("failed > 0")
 _SIGNS = (">", ">=", "<", "<=")
 _ALIAS = "x-migration-alias"
 _MAX_ITEMS = 1000
+_WITHOUT = {"new_value": ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"), "old_value": ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA")}
 _key = itemgetter(0)
 
 
@@ -66,6 +67,15 @@ class Group:
         self.samples = sorted([*self.samples, *other.samples], key=_key)[:SAMPLE_SIZE]
 
 
+def with_values(entry: JsonRow, kind: str) -> JsonRow:
+    """An entry of a report without the value of the side that lacks the field or the item.
+
+    >>> with_values({"path": "$.a", "old_value": None, "new_value": 1}, "EXTRA_IN_NEW")
+    {'path': '$.a', 'new_value': 1}
+    """
+    return {name: value for name, value in entry.items() if kind not in _WITHOUT.get(name, ())}
+
+
 class BatchView(NamedTuple):
     """A batch as its writers get it: what summary.json, aggregate.json and coverage.json have, and failed pairs."""
 
@@ -76,8 +86,15 @@ class BatchView(NamedTuple):
 
     @property
     def places(self) -> list[JsonRow]:
-        """Errors first, the most frequent first, whatever their endpoint."""
-        return sorted(self.aggregate, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
+        """Errors first, the most frequent first, whatever their endpoint; examples have the values that exist."""
+        rows = [{**row, "sample": [with_values(one, row["type"]) for one in row["sample"]]} for row in self.aggregate]
+        return sorted(rows, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
+
+    @staticmethod
+    def share(counts: Mapping[str, int]) -> float | None:
+        """How many pairs of a batch or an endpoint match; None without pairs. A pair without a partner differs."""
+        pairs = counts["matched"] + counts.get("mismatched", counts.get("different", 0)) + counts["failed"]
+        return counts["matched"] / pairs if pairs else None
 
     def groups(self) -> list[JsonRow]:
         """The groups that make a batch differ, the most frequent first."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import AnyPath, io_errors, location, open_to_read, write_atomically
 from driftline.errors import InputError, PayloadError
 from driftline.payloads._batch.job import BatchJob
-from driftline.payloads._batch.totals import BatchView, rule_places
+from driftline.payloads._batch.totals import BatchView, rule_places, with_values
 from driftline.payloads._compare.compare import PARTIAL
 from driftline.payloads._compare.report import Report, indented
 from driftline.payloads._schema.nodes import open_document
@@ -186,7 +186,7 @@ def _report(number: int, row: JsonRow) -> dict[str, Any]:
         "id": _shown(row["id"]),
         "endpoint": row["endpoint"],
         "error": f"{error['code']}: {error['message']}" if error else None,
-        "entries": [{**entry, **_values(entry)} for entry in entries[:_MOST_ENTRIES]],
+        "entries": [{**entry, **_values(with_values(entry, entry["type"]))} for entry in entries[:_MOST_ENTRIES]],
         "left": max(len(entries) - _MOST_ENTRIES, 0),
     }
 

@@ -5,7 +5,7 @@ The number of changes of each kind and of columns is bounded; the counts are alw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -18,6 +18,23 @@ MOST_RATES = 500
 _SIGNS = {"added": "+", "removed": "−", "changed": "~"}
 
 Event = dict[str, Any]
+
+
+ColumnRate = tuple[str, int, float | None]
+
+
+def column_rates(
+    changes: Mapping[str, int], schema: Event, stats: Event, compared: Collection[str] | None
+) -> list[ColumnRate]:
+    """Columns with their number of changed rows and, if compared, the share of rows that match; most changed first.
+
+    `compared` has the compared columns, by A's names; None: all of them.
+    """
+    olds = {new: old for old, new in schema.get("renamed", {}).items()}
+    rows = stats.get("rows_total_compared", 0) or 1
+    is_compared = {name: compared is None or name in compared or olds.get(name) in compared for name in changes}
+    ordered = sorted(changes, key=lambda name: (-changes[name], not is_compared[name]))[:MOST_RATES]
+    return [(name, changes[name], 100 * (1 - changes[name] / rows) if is_compared[name] else None) for name in ordered]
 
 
 @dataclass
@@ -51,18 +68,9 @@ class _Page(Seen):
         return [name for name in names if name in chosen]
 
     @property
-    def rates(self) -> list[tuple[str, int, float | None]]:
-        """Columns with their number of changed rows and, if compared, the share of the rows that match."""
-        compared = self.stats["rows_total_compared"] or 1
-        ordered = sorted(self.all_columns, key=lambda name: (-self.changes[name], not self._is_judged(name)))
-        return [
-            (name, self.changes[name], 100 * (1 - self.changes[name] / compared) if self._is_judged(name) else None)
-            for name in ordered[:MOST_RATES]
-        ]
-
-    def _is_judged(self, name: str) -> bool:
-        olds = {new: old for old, new in self.schema.get("renamed", {}).items()}
-        return self.judged is None or name in self.judged or olds.get(name) in self.judged
+    def rates(self) -> list[ColumnRate]:
+        changes = {name: self.changes[name] for name in self.all_columns}
+        return column_rates(changes, self.schema, self.stats, self.judged)
 
     def left_out(self, row: Event, columns: set[str]) -> int:
         """How many cells of the event are in columns that are not rendered."""

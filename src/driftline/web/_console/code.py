@@ -66,10 +66,9 @@ def _review(console: Console, request: Request) -> Response:
     if requested and chosen is None:
         raise InputError(f"nothing changed in {requested}", code="not_found")
     bodies = console.reviews.bodies(review, events, chosen) if chosen else []
-    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")][:_MOST]
     definitions = sum((Counter(mode["chunks"]) for mode in review.summary["modesSummary"].values()), Counter())
     surfaced = [each for each in report.get("changes", ()) if (each["after"] or each["before"])["file"] == requested]
-    shown = {"judged": judged, "report": report, "moves": moves, "chosen": chosen, "bodies": bodies, "most": _MOST}
+    shown = {"judged": judged, "report": report, "chosen": chosen, "bodies": bodies, "most": _MOST}
     return view_page(request, "review", review=review, definitions=definitions, surfaced=surfaced, **shown)
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from driftline.errors import InputError
-from driftline.sinks import EventFormat, event_formats
+from driftline.sinks import EventFormat, column_rates, event_formats
 from driftline.web._console.answers import PAGE_ROWS, Form, Pages, View, to_job, view_page
 from driftline.web._console.event_file import KINDS, EventFile, Selection
 
@@ -23,8 +23,10 @@ _LONGEST_SEARCH = 200
 pages = Pages()
 
 
-def view_of(events: EventFile, address: str, name: str, query: Mapping[str, str]) -> View:
-    """The view of an address; parameters that are not valid are ignored."""
+def view_of(
+    events: EventFile, address: str, name: str, query: Mapping[str, str], compared: list[str] | None = None
+) -> View:
+    """The view of an address; parameters that are not valid are ignored. `compared` are columns, if that is known."""
     kind, column, words = (query.get(each, "") for each in ("kind", "column", "q"))
     kind, column = kind if kind in KINDS else "", column if column in events.columns else ""
     selection = Selection(kind, column, words[:_LONGEST_SEARCH].strip())
@@ -46,28 +48,17 @@ def view_of(events: EventFile, address: str, name: str, query: Mapping[str, str]
     names = [name for name in events.columns if name not in view.key and (not cols or name in touched)]
     view.columns = names[:_MOST_COLUMNS]
     view.hidden_columns = 0 if cols else len(names) - len(view.columns)
-    view.rates = _rates(events, view.key)
-    return view
-
-
-def _rates(events: EventFile, key: list[str]) -> list[tuple[str, int, float]] | None:
-    """Columns with how often they changed and the share of rows that match, most changed first; None: not counted."""
     counts = events.column_counts()
-    if counts is None:
-        return None
-    compared = int(events.stats.get("rows_total_compared", 0))
-    rates = [
-        (name, count, 100 * (compared - count) / compared if compared else 100.0)
-        for name, count in counts.items()
-        if name not in key
-    ]
-    return sorted(rates, key=lambda rate: -rate[1])[: _MOST_COLUMNS * 5]
+    changes = None if counts is None else {name: counts[name] for name in counts if name not in view.key}
+    view.rates = None if changes is None else column_rates(changes, events.schema, events.stats, compared)
+    return view
 
 
 @pages("/results/{id}")
 def _result(console: Console, request: Request) -> Response:
     result = console.results.get(request.path_params["id"])
-    view = view_of(console.results.events(result.id), request.url.path, "", request.query_params)
+    events, query = console.results.events(result.id), request.query_params
+    view = view_of(events, request.url.path, "", query, result.compared)
     return _diff_page(request, view, result=result, name=None, download=f"/results/{result.id}/download?")
 
 

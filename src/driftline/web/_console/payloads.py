@@ -279,6 +279,8 @@ def _requested_study(form: Form) -> Study:
 
 @pages("/payloads/batch")
 def _batch(console: Console, request: Request) -> Response:
+    from driftline.payloads import BatchView
+
     given = request.query_params
     batch = console.studies.open(given.get("path", ""))
     query = {"path": batch.name, "show": given.get("show", ""), "endpoint": given.get("endpoint", "")}
@@ -292,8 +294,8 @@ def _batch(console: Console, request: Request) -> Response:
     }
     counts = {name: len(rows) for name, rows in lists.items()} | {"failed": int(batch.summary["failed"])}
     view.tabs = [(show, name, counts[show]) for show, name in _VIEWS.items()]
-    known = batch.summary.get("endpoints") or {}
-    view.endpoints = sorted(known.items(), key=lambda item: -item[1].get("different", 0))
+    known = sorted(batch.summary.get("endpoints", {}).items(), key=lambda item: -item[1].get("different", 0))
+    view.endpoints = [(name, counts, BatchView.share(counts)) for name, counts in known]
     words = view.q.lower()
     listed = [row for row in lists[view.show] if _is_here(view, row) and (not words or words in str(row).lower())]
     view.total, view.rows = len(listed), listed[view.first : view.first + PAGE_ROWS]
@@ -309,7 +311,7 @@ def _is_here(view: View, row: dict[str, Any]) -> bool:
 @pages("/payloads/pair")
 def _pair(console: Console, request: Request) -> Response:
     """What differs in one pair; its id is given as JSON."""
-    from driftline.payloads import find_reports
+    from driftline.payloads import find_reports, with_values
 
     given = request.query_params
     batch, identity = console.studies.open(given.get("path", "")), given.get("id", "")
@@ -317,7 +319,9 @@ def _pair(console: Console, request: Request) -> Response:
         (found,) = find_reports(console.folder.path_of(batch.name), [json.loads(identity)]).values()
     except ValueError:
         raise InputError(f"{batch.name} has no pair with the id {identity}", code="not_found") from None
-    return page(request, "pair.html", batch=batch, pair=found)
+    report = found.get("report") or found.get("partial_result") or {"diffs": [], "warnings": []}
+    entries = [with_values(entry, entry["type"]) for entry in (*report["diffs"], *report["warnings"])]
+    return page(request, "pair.html", batch=batch, pair=found, entries=entries)
 
 
 @pages("/payloads/again", "POST")

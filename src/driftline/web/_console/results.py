@@ -168,6 +168,7 @@ class Result:
     engine: str
     stats: dict[str, Any]
     profile: dict[str, Any] = field(default_factory=dict)  # the kinds of change
+    compared: list[str] | None = None  # columns, by the names of the first table; a result of before lacks them
 
 
 class Results:
@@ -228,13 +229,13 @@ class Results:
             return known
 
 
-def _write_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], events: Path) -> tuple[Any, Any]:
-    """Write the events of a diff with their index; the counts, and the kinds of change."""
+def _write_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], events: Path) -> tuple[Any, Any, Any]:
+    """Write the events of a diff with their index; the counts, the kinds of change, and the compared columns."""
     with atomic_write(events) as out:
         stats = run_diff(tracker, sides, options, out.write, profile=True)
     EventFile(events).select(Selection())
     assert stats.profile is not None, "it is asked for"
-    return stats.to_event(), stats.profile.to_dict()
+    return stats.to_event(), stats.profile.to_dict(), list(stats.columns)
 
 
 def run_diff(tracker: Tracker, sides: list[str], options: dict[str, Any], write: Write, *, profile: bool) -> Stats:
