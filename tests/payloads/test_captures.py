@@ -217,6 +217,65 @@ def test_an_aborted_request_has_no_answer(tmp_path):
     assert "status 0" in record["error"]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        answered(50, text="!!!!", encoding="base64"),
+        answered(50, text="eyJhIjoxfQ", encoding="base64"),  # cut short
+        answered(50, text="\n", encoding="base64"),
+        answered(50, _file="empty.json"),
+        answered(50, status=-1),
+        answered(50, text=5),
+    ],
+    ids=["no base64", "cut base64", "blank", "empty file", "status -1", "a number"],
+)
+def test_what_is_left_of_a_body_is_never_an_empty_one(tmp_path, entry):
+    (tmp_path / "empty.json").write_bytes(b"")
+    path = har(tmp_path / "x.har", entry)
+    (record,) = capture_pairs([path, path])
+    assert "body" in record["error"] or "no answer" in record["error"]
+
+
+def test_base64_may_have_line_breaks(tmp_path):
+    text = base64.encodebytes(json.dumps({"n": "x" * 100}).encode()).decode()
+    path = har(tmp_path / "x.har", answered(110, text=text, encoding="base64"))
+    (record,) = capture_pairs([path, path])
+    assert record["old"]["body"] == {"n": "x" * 100}
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["two files", "damaged"])
+def test_a_capture_that_cannot_be_read_whole_is_refused(tmp_path, is_damaged):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.har", json.dumps({"log": {"entries": [answered(1, text="1")] * 50}}))
+        if not is_damaged:
+            archive.writestr("b.har", json.dumps({"log": {"entries": []}}))
+    if is_damaged:
+        path.write_bytes(path.read_bytes().replace(path.read_bytes()[60:80], bytes(20)))
+    with pytest.raises(InputError):
+        list(capture_pairs([path, path]))
+
+
+def test_goreplay_bodies_that_are_cut_short_are_error_rows(tmp_path):
+    packed = zlib.compress(bytes(range(256)) * 40)
+    bodies = {
+        "length": http("HTTP/1.1 200 OK", b"abc", Content_Type="text/plain", Content_Length="100"),
+        "deflate": http("HTTP/1.1 200 OK", packed[:-40], Content_Type="text/plain", Content_Encoding="deflate"),
+        "chunks": http("HTTP/1.1 200 OK", b"3\r\nabc\r\n", Content_Type="text/plain", Transfer_Encoding="chunked"),
+        "chunk": http("HTTP/1.1 200 OK", b"3\r\nabc", Content_Type="text/plain", Transfer_Encoding="chunked"),
+    }
+    path = tmp_path / "x.gor"
+    path.write_bytes(
+        b"".join(
+            gor(1, name, http("GET /a HTTP/1.1", b"", Host="x")) + gor(2, name, body) + gor(3, name, body)
+            for name, body in bodies.items()
+        )
+    )
+    found = list(capture_pairs([path]))
+    assert len(found) == 4
+    assert all("cut short" in record["error"] for record in found), found
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
 def test_attached_bodies_are_read(tmp_path, packed):
     """Playwright writes bodies beside the HAR file, or both into a zip file."""

@@ -142,6 +142,7 @@ LEAF_RULES = [
     {"x-migration-datetime-format": "epoch", "x-migration-datetime-tolerance": "1s"},
     {"x-migration-datetime-format": {"old": "epoch", "new": "ISO8601"}},
     {"x-migration-datetime-format": "%Y", "x-migration-trim-whitespace": True},
+    {"x-migration-datetime-format": {"old": "%Y", "new": "%y%m"}},
     {"x-migration-default": 1, "type": "integer"},
     {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]},
 ]

@@ -152,3 +152,14 @@ def test_values_of_the_rules_are_checked():
 def test_a_path_without_its_start_gets_a_hint():
     with pytest.raises(PayloadError, match=r"--ignore b: not a JSONPath \(a path begins with \$, such as"):
         compare({}, {}, ignore=["b"])
+
+
+def test_one_text_in_two_formats_is_two_dates():
+    formats = {"old": "%d/%m/%Y", "new": "%m/%d/%Y"}
+    schema = {"properties": {"on": {"x-migration-datetime-format": formats}}}
+    assert compare({"on": "01/02/2025"}, {"on": "02/01/2025"}, schema).is_match
+    assert found(compare({"on": "01/02/2025"}, {"on": "01/02/2025"}, schema)) == [("$.on", "VALUE_MISMATCH")]
+    assert compare({"on": "02/02/2025"}, {"on": "02/02/2025"}, schema).is_match
+    rows = {"items": {**schema, "type": "object"}}
+    same = [{"on": "01/02/2025"}] * 40  # enough for generated code
+    assert len(compare(same, same, rows)) == 40

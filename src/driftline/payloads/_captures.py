@@ -30,8 +30,9 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from driftline.core import open_bytes
 from driftline.errors import InputError, PayloadError
@@ -42,9 +43,6 @@ from driftline.payloads._values.limits import EngineConfig
 from driftline.payloads._values.paths import STEP, unescaped
 from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.values import Json
-
-if TYPE_CHECKING:
-    from zipfile import ZipFile
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GOR_END = "\n🐵🙈🙉\n".encode()
@@ -268,16 +266,19 @@ def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
 
 
 def _inflated(data: bytes, limit: int) -> bytes:
-    """Decompress `deflate`, which is zlib by the standard, and often raw in practice."""
+    """Decompress `deflate` to its end; it is zlib by the standard, and often raw in practice."""
     for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
+        stream = zlib.decompressobj(bits)
         with suppress(zlib.error):
-            return zlib.decompressobj(bits).decompress(data, limit + 1)
-    raise CaptureError("the body is damaged: not deflate")
+            found = stream.decompress(data, limit + 1)
+            if stream.eof or len(found) > limit:
+                return found
+    raise CaptureError("the body is damaged: not deflate, or cut short")
 
 
 def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> dict[str, Json]:
-    if status == 0:
-        raise CaptureError("the capture has no answer: status 0, the request was blocked or aborted")
+    if status <= 0:
+        raise CaptureError(f"the capture has no answer: status {status}, the request was blocked or aborted")
     return {"status": status, "headers": dict(headers), "body": decoded_body(data, headers, limit)}
 
 
@@ -293,10 +294,7 @@ def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 # HAR files.
 def read_har(path: Path, limit: int, options: PairingOptions, *, is_old: bool) -> Iterator[Exchange]:
     """The exchanges of a HAR file, or of the one in a zip file, in order of arrival."""
-    import zipfile
-
-    is_zip = path.is_file() and zipfile.is_zipfile(path)
-    with zipfile.ZipFile(path) if is_zip else nullcontext() as archive:
+    with ZipFile(path) if path.is_file() and is_zipfile(path) else nullcontext() as archive:
         content = parse_json(_har_text(path, archive), path.name)
         entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
         if not isinstance(entries, list):
@@ -309,7 +307,7 @@ def read_har(path: Path, limit: int, options: PairingOptions, *, is_old: bool) -
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise _bad_input(f"{path}: entry {number} lacks {error}", path) from None
             try:
-                has_body = status and key.method != "HEAD"
+                has_body = status > 0 and key.method != "HEAD"
                 data = _har_body(response, headers, path, archive, limit) if has_body else b""
                 yield Exchange(key, _response(status, headers, data, limit))
             except (CaptureError, PayloadError) as error:
@@ -325,16 +323,17 @@ def _har_text(path: Path, archive: ZipFile | None) -> bytes:
         with open_bytes(path) as stream:
             return stream.read()
     names = sorted(name for name in archive.namelist() if name.endswith(".har"))
-    if not names:
-        raise _bad_input(f"{path} has no .har file in it", path)
-    return archive.read(names[0])
+    if len(names) != 1:
+        raise _bad_input(f"{path} has {len(names)} .har files in it, one is wanted", path)
+    try:
+        return archive.read(names[0])
+    except (OSError, EOFError, RuntimeError, zlib.error, BadZipFile) as error:
+        raise _bad_input(f"{path}: {names[0]} cannot be read: {error}", path) from None
 
 
 def _attached(name: str, path: Path, archive: ZipFile | None, limit: int) -> bytes:
     """An attached body, in the folder of the HAR file or beside it in a zip file; no more than a byte beyond the limit
     is read."""
-    from zipfile import BadZipFile
-
     place = PurePosixPath(name)
     if place.is_absolute() or ".." in place.parts:
         raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
@@ -369,17 +368,19 @@ def _har_body(
     text = content.get("text") or ""
     sizes = (content.get("size"), response.get("bodySize"))
     received = next((size for size in sizes if isinstance(size, int | float) and size > 0), 0)
+    if not isinstance(text, str):
+        raise CaptureError("the body of the capture is no text")
     if not text and content.get("_file"):
         data = _attached(str(content["_file"]), path, archive, limit)
-    elif not text and received:
-        raise NoBodyError(f"the capture has no body, {received:,} bytes were received")
     elif content.get("encoding") == "base64":
         try:
-            data = base64.b64decode(text, validate=False)
+            data = base64.b64decode("".join(text.split()), validate=True)
         except (binascii.Error, ValueError) as error:
             raise CaptureError(f"the body is not base64: {error}") from None
     else:
         data = text.encode("utf-8", "surrogatepass")
+    if not data and received:
+        raise NoBodyError(f"the capture has no body, {received:,} bytes were received")
     if not data.startswith(_GZIP_MAGIC):
         headers.pop("content-encoding", None)  # a HAR contains bodies decoded
     return data
@@ -426,9 +427,12 @@ def _gor_response(message: bytes, limit: int, *, has_body: bool) -> dict[str, Js
     words = start.split()
     if len(words) < 2 or not words[1].isdigit():
         raise CaptureError(f"the answer begins with {start[:40]!r}")
-    length = headers.get("content-length", "")
-    if not body and length.isdigit() and int(length) and has_body and words[1] != "304":
-        raise NoBodyError(f"the capture has no body, {int(length):,} bytes were received")
+    length, is_chunked = headers.get("content-length", ""), "chunked" in headers.get("transfer-encoding", "").lower()
+    wanted = int(length) if length.isdigit() and has_body and words[1] != "304" and not is_chunked else 0
+    if wanted and not body:
+        raise NoBodyError(f"the capture has no body, {wanted:,} bytes were received")
+    if len(body) < wanted:
+        raise CaptureError(f"the body is cut short: the capture has {len(body):,} of {wanted:,} bytes")
     return _response(int(words[1]), headers, _unchunked(body, headers), limit)
 
 
@@ -443,20 +447,21 @@ def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
     if "chunked" not in headers.get("transfer-encoding", "").lower():
         length = headers.get("content-length", "")
         return body[: int(length)] if length.isdigit() else body
-    pieces, rest = [], body
-    while rest:
+    pieces: list[bytes] = []
+    rest = body
+    while body:  # until the empty chunk
         size, separator, rest = rest.partition(b"\r\n")
         try:
             count = int(size.split(b";")[0] or b"x", 16)
         except ValueError:
-            raise CaptureError("the chunks of the body are damaged") from None
-        if not separator or count == 0:
-            break
-        if len(rest) < count:
+            raise CaptureError("the chunks of the body are damaged or cut short") from None
+        if count == 0:
+            return b"".join(pieces)
+        if not separator or len(rest) < count:
             raise CaptureError("the chunks of the body are cut short")
         pieces.append(rest[:count])
         rest = rest[count:].removeprefix(b"\r\n")
-    return b"".join(pieces)
+    return b""
 
 
 # Masks.

@@ -242,6 +242,7 @@ def read_time_format(value: object) -> TimeFormat:
         for side, unit in zip(sides, units, strict=True)
     ]
     old, new = parsers
+    new = old if sides[0] == sides[1] else new  # one format is one parser, by which equal texts are equal
     if old is None or new is None:
         raise BadValueError("must be ISO8601, epoch, epoch-ms or a strptime format, or one for old and one for new")
     return TimeFormat((old, new), (units[0], units[1]))
@@ -294,6 +295,7 @@ def points_in_time(written: TimeFormat, rule: str | None) -> End:
             axis,
             float(tolerance or 0),
             lambda text: None if parse(text) is not None else _UNREADABLE,
+            is_reflexive=parse_old is parse_new,
             for_new=for_new,
         )
 

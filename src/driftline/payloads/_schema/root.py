@@ -17,6 +17,7 @@ from driftline.payloads._values.values import Json, kind_of
 _SWITCHES = ("allow-null-as-missing", "empty-string-as-null", "allow-new-members", "naming", "inherit-rules")
 _GLOBAL = frozenset(EXTENSION_PREFIX + name for name in ("global-ignores", *_SWITCHES))
 _HEADERS = f"{EXTENSION_PREFIX}headers"
+_WRAPPERS = {"openapi", "swagger", "components"}
 _SCHEMA_KEYWORDS = frozenset(
     {"$ref", "type", "properties", "items", "allOf", "oneOf", "anyOf", "additionalProperties", "patternProperties"}
 )
@@ -32,7 +33,7 @@ def find_root(document: SchemaDocument, root: str | None) -> Fragment:
         raise document.error(f"a schema must be an object, not {kind_of(content)}", "")
     if root is not None:
         return _named_root(document, root)
-    if not _is_wrapped(content):
+    if isinstance(content, bool) or _SCHEMA_KEYWORDS & content.keys() or not _WRAPPERS & content.keys():
         return Fragment(content, "")
     candidates = components_of(content)
     if len(candidates) == 1:
@@ -268,12 +269,6 @@ def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
 def count_leaves(document: SchemaDocument, root: Fragment) -> int:
     """How many leaves a schema describes: one that several places name counts once."""
     return sum(not any(_children_of(node)) for node in reachable(document, root))
-
-
-def _is_wrapped(content: object) -> bool:
-    if not isinstance(content, dict) or _SCHEMA_KEYWORDS & content.keys():
-        return False
-    return any(keyword in content for keyword in ("openapi", "swagger", "components"))
 
 
 def components_of(content: object) -> dict[str, Fragment]:
