@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -83,6 +84,21 @@ def test_a_store_belongs_to_one_client(tmp_path: Path) -> None:
     Store(tmp_path / "a.db", "a").close()
     with pytest.raises(InputError, match="belongs to client 'a'"):
         Store(tmp_path / "a.db", "b")
+
+
+def test_what_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE meta (name, value)")
+    other.close()
+    (tmp_path / "noise.db").write_bytes(bytes(range(256)) * 32)
+    for name in ("other.db", "noise.db"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(InputError) as refused:
+            Store(tmp_path / name, "a")
+        assert refused.value.code == "damaged_store"
+        assert (tmp_path / name).read_bytes()[100:] == before[100:]  # but for the journal mode in the header
+    with pytest.raises(InputError, match="cannot be opened"):
+        Store(tmp_path / "no folder" / "a.db", "a")
 
 
 def test_refused_writes_are_set_aside_and_the_rest_is_sent(server: Server) -> None:

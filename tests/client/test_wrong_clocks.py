@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from driftline.client._http import GatewayClient
 from driftline.deltas import RowDelta
 from driftline.errors import GatewayError
 from support.gateways import GATEWAY, Server, delta, running, token
-from support.processes import wait_until
+from support.processes import run_process, wait_until
 
 DAY = 86_400_000
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
@@ -119,6 +120,53 @@ def test_a_gateway_that_was_a_day_ahead(tmp_path: Path) -> None:
         figures = server.client().http.get("/metrics").text.splitlines()
         [ahead] = [line.split()[1] for line in figures if line.startswith("driftline_clock_ahead_ms")]
         assert float(ahead) > DAY - 600_000
+
+
+IN_NODE = """
+import { Store } from %r;
+const [url, gateway, token] = process.argv.slice(1);
+let shift = 0;
+const store = await Store.open({ clientId: "dan", url, gateway, token, wall: () => Date.now() + shift });
+await store.sync();
+shift = 2 * 86400000;
+await store.put("todos", "1", { n: "dan" });
+await store.sync();
+console.log(JSON.stringify(await store.get("todos", "1")));
+"""
+
+
+@pytest.mark.node
+@pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime: apt-get install -y faketime")
+@pytest.mark.parametrize("client", ["python", "javascript"])
+def test_a_corrected_write_is_newer_than_what_was_seen(tmp_path: Path, client: str) -> None:
+    """The rows are of a gateway that was a day ahead; then a device is two days ahead, and writes over one of them."""
+    quiet = ("--rate-limit", "0", "--flush-seconds", "3600")
+    shifted = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+1d"}
+    with running(tmp_path / "data", *quiet, environment=shifted) as server:
+        ann = store(server, "ann")
+        ann.sync()  # from now on it writes by the gateway's time
+        ann.put("todos", "1", {"n": "ann"})
+        ann.sync()
+    with running(tmp_path / "data", *quiet) as server:
+        if client == "javascript":
+            script = IN_NODE % str(Path(__file__).parents[2] / "clients/javascript/src/index.js")
+            words = [server.url, GATEWAY, token("dan")]
+            ended = run_process(
+                ["node", "--input-type=module", "-e", script, *words], capture_output=True, text=True, check=True
+            )
+            assert json.loads(ended.stdout) == {"n": "dan"}
+        else:
+            shift = [0]
+            far = {"url": server.url, "gateway": GATEWAY, "token": token("dan")}
+            dan = Store(":memory:", "dan", wall=lambda: time.time_ns() // 1_000_000 + shift[0], **far)
+            dan.sync()
+            shift[0] = 2 * DAY
+            dan.put("todos", "1", {"n": "dan"})
+            dan.sync()
+            assert dan.get("todos", "1") == {"n": "dan"}
+        bob = store(server, "bob")
+        bob.sync()
+        assert bob.get("todos", "1") == {"n": "dan"}
 
 
 def test_reading_goes_on_while_writes_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

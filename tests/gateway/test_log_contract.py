@@ -14,7 +14,7 @@ import pytest
 
 from driftline.deltas._deltas import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError, GatewayError
-from driftline.gateway._log.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
+from driftline.gateway._log.log import Appended, DeltaLog, Entry, StoredRow, StoredVersion
 from driftline.gateway._log.sqlite import SqliteLog
 from support.postgres import postgres_server
 
@@ -227,18 +227,16 @@ def test_rows_are_replaced_and_their_moments_added(log: DeltaLog, open_log: Open
     assert (start.seq, start.rules) == (0, 0)
     key, other = ("todos", "1"), ("todos", "é")
     versions = tuple(StoredVersion(seq, seq % 2 == 0, f'{{"n":{seq}}}') for seq in range(1, 6))
-    log.store_rows({key: StoredRow(b"one", versions), other: StoredRow(b"two")}, start, Projection(5, 3))
-    assert log.head().projection == Projection(5, 3)
-    log.store_rows({key: StoredRow(b"late")}, start, Projection(9, 3))  # somebody else was as quick
+    log.store_rows({key: StoredRow(b"one", versions), other: StoredRow(b"two")}, start, (5, 3))
+    assert log.head().projection == (5, 3)
+    log.store_rows({key: StoredRow(b"late")}, start, (9, 3))  # somebody else was as quick
     assert open_log().rows([key, other, ("todos", "2")]) == {key: StoredRow(b"one"), other: StoredRow(b"two")}
     more = (StoredVersion(7, True, "{}"),)
-    log.store_rows({key: StoredRow(b"three", more)}, Projection(5, 3), Projection(7, 3))
+    log.store_rows({key: StoredRow(b"three", more)}, (5, 3), (7, 3))
     assert log.versions(key, 0, 100) == [*versions, *more]
     assert log.versions(key, 3, 2) == list(versions[3:5])
     assert log.versions(other, 0, 100) == []
     assert dict(log.all_rows()) == {key: StoredRow(b"three"), other: StoredRow(b"two")}
-    log.store_rows(
-        {other: StoredRow(b"new", (StoredVersion(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4), anew=True
-    )
+    log.store_rows({other: StoredRow(b"new", (StoredVersion(0, True, "{}"),))}, (7, 3), (7, 4), anew=True)
     assert dict(log.all_rows()) == {other: StoredRow(b"new")}
     assert (log.versions(key, -1, 9), log.versions(other, -1, 9)) == ([], [StoredVersion(0, True, "{}")])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hmac
 import http.server
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt import algorithms, encode
 
@@ -58,7 +63,9 @@ class Provider:
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                with contextlib.suppress(OSError):  # who asked has gone
+                    for part in [body] if isinstance(body, bytes) else body:
+                        self.wfile.write(part)
 
             def log_message(self, *_: object) -> None:
                 return None
@@ -159,6 +166,61 @@ def test_keys_of_an_address(keys: list[Any]) -> None:
         served.serves(public(keys[1], "k1"))
         auth.renew_keys(0)
         assert refused(auth, bearer(keys[0])) == "AUTH_ERROR"  # a key that was withdrawn, also for a known token
+
+
+def test_another_key_under_a_known_id(keys: list[Any]) -> None:
+    """A provider that lost a key may serve the new one under its id: tokens of the lost one end, known or not."""
+    with provider(public(keys[0], "k0")) as served:
+        auth = Authenticator(KeySet, (), TokenPolicy((AUDIENCE,), ISSUER), ProviderKeys(served.address))
+        known = bearer(keys[0])
+        assert auth.caller(known).client_id == "ann"
+        served.serves(public(keys[1], "k0"))
+        auth.renew_keys(0)
+        assert refused(auth, known) == "AUTH_ERROR"
+        assert auth.caller(bearer(keys[1])).client_id == "ann"
+
+
+def test_keys_that_were_not_confirmed_for_a_day(keys: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with provider(public(keys[0], "k0")) as served:
+        auth = Authenticator(KeySet, (), TokenPolicy((AUDIENCE,), ISSUER), ProviderKeys(served.address))
+        known = bearer(keys[0])
+        assert auth.caller(known).client_id == "ann"
+        monkeypatch.setattr("driftline.gateway._auth._KEYS_VALID_SECONDS", 0)
+        auth.renew_keys(3600)  # tried a moment ago
+        assert refused(auth, known) == "AUTH_ERROR"
+
+
+def test_a_public_key_is_no_secret(keys: list[Any]) -> None:
+    """A token that was signed with the text of a public key, as though it were a shared secret."""
+    forged = jwk_signed(keys[0], claims())
+    with provider(public(keys[0], "k0")) as served:
+        for secrets in ((), (SECRET,)):
+            load = partial(KeySet, secrets)
+            auth = Authenticator(load, (), TokenPolicy((AUDIENCE,), ISSUER), ProviderKeys(served.address))
+            assert refused(auth, forged) == "AUTH_ERROR"
+
+
+def jwk_signed(key: Any, content: dict[str, Any]) -> str:
+    form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    header = {"alg": "HS256", "typ": "JWT", "kid": "k0"}
+    parts = [base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=") for each in (header, content)]
+    mac = hmac.digest(key.public_key().public_bytes(*form), b".".join(parts), "sha256")
+    return "Bearer " + b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode()
+
+
+def test_a_response_that_never_ends(keys: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftline.gateway._auth._FETCH_SECONDS", 0.3)
+    ended = threading.Event()
+
+    def trickle() -> Iterator[bytes]:
+        while not ended.wait(0.02):
+            yield b" "
+
+    with provider() as served:
+        served.answer = lambda: (200, trickle(), {})  # type: ignore[return-value, assignment]
+        with pytest.raises(OptionError, match="no complete response"):
+            ProviderKeys(served.address)
+        ended.set()
 
 
 def test_no_secret_comes_from_a_key_set() -> None:

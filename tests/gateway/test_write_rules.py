@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from hypothesis import given, settings, strategies as st
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, make_hlc, merge, physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
-from driftline.gateway._log.log import Appended
+from driftline.gateway._log.log import UNSEEDED, Appended
 from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._service import Gateway
+from driftline.gateway._settings import GatewaySettings
 from driftline.gateway._sync.pull import LogReader
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.row_index import RowIndex
@@ -223,6 +226,27 @@ def test_pushes_wait_while_rows_are_merged_for_new_rules(tmp_path: Path) -> None
     gate.index.catch_up(gate.rules, gate.log.head().rules)
     assert isinstance(gate.push([made("INSERT", "1", NOW, "ann", owner="ann")], "ann"), Appended)
     gate.log.close()
+
+
+def test_not_ready_while_the_lakes_rows_are_awaited(tmp_path: Path) -> None:
+    """Pushes under rules are 503 until the rows that only the lake has are known; so is `/ready`, all the time."""
+
+    async def reasons(gateway: Gateway) -> list[str | None]:
+        await gateway.set_rules(json.dumps({"version": 1, "buckets": BUCKETS}).encode())
+        await gateway.check_ready()
+        gateway.log.change_document(UNSEEDED, lambda _: b"1", "config")
+        found: list[str | None] = []
+        body = {"clientId": "ann", "deltas": [wire("ann", "1", "INSERT", table="notes", owner="ann")]}
+        caller = Caller("ann", GATEWAY, "client", PEOPLE["ann"])
+        for attempt in (gateway.check_ready(), gateway.push(caller, json.dumps(body).encode()), gateway.check_ready()):
+            with pytest.raises(GatewayError) as refused:
+                await attempt
+            found.append(refused.value.reason)
+        return found
+
+    gateway = Gateway(GatewaySettings(GATEWAY, tmp_path, insecure=True))
+    assert asyncio.run(reasons(gateway)) == ["rules"] * 3
+    gateway.close()
 
 
 def test_a_refusal_does_not_name_another_table(tmp_path: Path) -> None:

@@ -110,6 +110,17 @@ def test_many_flushes_are_cut_before_they_are_old(lake: Lake, monkeypatch: pytes
     assert verify(lake, "t").is_proved
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_damaged_checkpoint_replaces_no_entry(lake: Lake, share: float) -> None:
+    """A machine that lost its power may leave an empty one: the entries that it was made of still have everything."""
+    [checkpoint] = Path(lake.root).glob("tables/t/deltas/_delta_log/*.checkpoint.parquet")
+    whole = checkpoint.read_bytes()
+    for content, cut in ((whole[: int(len(whole) * share)], 0), (whole, 99)):
+        checkpoint.write_bytes(content)
+        assert lake.store().cut_log("tables/t/deltas", None, time.time() * 1000) == cut
+        assert entries(lake)[0] == cut
+
+
 def test_what_a_snapshot_pins_stays(lake: Lake) -> None:
     """The newest snapshot is from before the checkpoint: its version of the deltas would go."""
     snapshot = newest_snapshot(lake, "t")

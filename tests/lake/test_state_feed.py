@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from hypothesis import given, settings, strategies as st
 
@@ -131,6 +132,47 @@ def test_replaying_the_feed_gives_the_state_at_each_version(
             assert rows_at(lake) == rows
     assert told or "off" in ways
     assert verify(lake, "todos").is_proved
+
+
+HANDS = ["nothing", "base removed", "state removed", "base restored", "state restored", "rows deleted", "rows doubled"]
+
+
+@given(BATCHES, st.lists(st.sampled_from(HANDS), min_size=4, max_size=4), st.sampled_from([None, True]))
+@settings(max_examples=40, deadline=None)
+def test_whatever_became_of_base_and_state_the_next_compaction_shows_the_lake(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[RowDelta]], hands: list[str], feed: bool | None
+) -> None:
+    """Of a folder that was restored or made anew the numbers say nothing: another base has the versions of the old."""
+    lake = Lake(str(tmp_path_factory.mktemp("hands")))
+    register(lake, SCHEMA)
+    copies = tmp_path_factory.mktemp("copies")
+    for number, (batch, hand) in enumerate(zip(batches, hands, strict=False)):
+        append_deltas(lake, "todos", batch, "gw", {"flush:gw": number + 1})
+        compact(lake, "todos", rows_per_range=2, feed=feed)
+        if number == 0:
+            for name in ("base", "state"):
+                shutil.copytree(lake.part("todos", name), copies / name)  # type: ignore[arg-type]
+        part, _, deed = hand.partition(" ")
+        folder = Path(lake.part("todos", "state" if part == "rows" else part))  # type: ignore[arg-type]
+        if deed in ("removed", "restored"):
+            shutil.rmtree(folder)
+            if deed == "restored":
+                shutil.copytree(copies / part, folder)
+        elif part == "rows" and rows_at(lake):
+            rows = opened(lake).to_pyarrow_table().slice(0, 1)
+            if deed == "deleted":
+                opened(lake).delete()
+            else:  # under another id, as a row that nobody wrote
+                other = rows.set_column(0, "_row_id", pa.array(["by hand"]))
+                write_deltalake(lake.part("todos", "state"), other, mode="append")
+        late = delta("INSERT", "late", 900 + number, title=str(number))
+        if number % 2:  # also where nothing is new
+            append_deltas(lake, "todos", [late], "gw", {"flush:other": number + 1})
+        if feed and part == "rows":
+            continue  # compared with the next change of base
+        compact(lake, "todos", rows_per_range=2)
+        assert_shows_the_lake(lake)
+        assert verify(lake, "todos").is_proved
 
 
 def has_feed(lake: Lake, version: int | None = None) -> bool:

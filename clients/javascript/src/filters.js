@@ -1,13 +1,16 @@
 // Filters of queries: the same conditions, with the same meaning, as in the gateway's sync rules.
 
+import { Exact, comparable } from "./exact.js";
 import { canonicalJson } from "./identity.js";
 
 const OPS = ["eq", "neq", "in", "gt", "lt", "gte", "lte"];
 const NUMBER = /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/;
 
-/** Whether a row's columns pass all filters `{ column, op, value }`. */
-export function passes(columns, filters) {
-  return filters.every(({ column, op, value }) => Object.hasOwn(columns, column) && holds(op, columns[column], value));
+/** Whether a row's columns pass all filters `{ column, op, value }`; `types` are the exact columns of the table. */
+export function passes(columns, filters, types = {}) {
+  return filters.every(
+    ({ column, op, value }) => Object.hasOwn(columns, column) && holds(op, comparable(columns[column], types[column]), value),
+  );
 }
 
 /** Refuses filters that could never mean anything. */
@@ -32,8 +35,11 @@ export function exactValues({ op, value }) {
 }
 
 /** Every value that `equal` calls equal to a wanted one. */
-function spellings(wanted) {
+function spellings(given) {
+  const wanted = double(given);
   const texts = [canonicalJson(wanted)];
+  const digits = Exact.of(given)?.text(); // what a column with exact numbers has
+  if (digits) texts.push(digits, canonicalJson(digits));
   if (typeof wanted === "number") texts.push(canonicalJson(canonicalJson(wanted)));
   if (typeof wanted === "string" && (wanted === "true" || wanted === "false")) texts.push(wanted);
   const number = numberOf(wanted);
@@ -49,11 +55,18 @@ function holds(op, found, wanted) {
   return { gt: order > 0, lt: order < 0, gte: order >= 0, lte: order <= 0 }[op];
 }
 
+/** A BigInt as the number that it is for a column without exact numbers. */
+function double(wanted) {
+  return typeof wanted === "bigint" ? Number(wanted) : wanted;
+}
+
 function isAnyOf(found, wanted) {
   return Array.isArray(wanted) ? wanted.some((each) => equal(found, each)) : equal(found, wanted);
 }
 
-function equal(found, wanted) {
+function equal(found, given) {
+  if (found instanceof Exact) return compare(found, given) === 0;
+  const wanted = double(given);
   if (found === null) return wanted === null;
   if (typeof found === "boolean") return wanted === found || wanted === String(found);
   if (typeof found === "number") return numberOf(wanted) !== null && found === numberOf(wanted);
@@ -62,7 +75,12 @@ function equal(found, wanted) {
 }
 
 /** -1, 0 or 1; null where the two have no order. */
-function compare(found, wanted) {
+function compare(found, given) {
+  if (found instanceof Exact) {
+    const other = Exact.of(given);
+    return other === null ? null : found.compare(other);
+  }
+  const wanted = double(given);
   if (typeof found === "number") {
     const other = numberOf(wanted);
     return other === null ? null : Math.sign(found - other);
@@ -77,8 +95,10 @@ function numberOf(wanted) {
 }
 
 /** The order of two rows by one column: missing and null first, then false, true, numbers, text, the rest as text. */
-export function orderBy(column, descending) {
-  const rank = (value) => {
+export function orderBy(column, descending, type) {
+  const rank = (held) => {
+    const value = type !== undefined && typeof held === "number" ? Exact.of(held) : comparable(held, type);
+    if (value instanceof Exact) return [2, value];
     if (value === undefined || value === null) return [0, 0];
     if (typeof value === "boolean") return [1, Number(value)];
     if (typeof value === "number") return [2, value];
@@ -86,7 +106,8 @@ export function orderBy(column, descending) {
   };
   return ([, one], [, other]) => {
     const [a, b] = [rank(one[column]), rank(other[column])];
-    const order = a[0] !== b[0] ? a[0] - b[0] : a[1] === b[1] ? 0 : a[1] < b[1] ? -1 : 1;
+    const isExact = a[1] instanceof Exact && b[1] instanceof Exact;
+    const order = a[0] !== b[0] ? a[0] - b[0] : isExact ? a[1].compare(b[1]) : a[1] === b[1] ? 0 : a[1] < b[1] ? -1 : 1;
     return descending ? -order : order;
   };
 }

@@ -42,6 +42,7 @@ export class Store {
     this.storage = storage;
     this.wall = wall;
     this.indexes = indexes;
+    this.types = {}; // by table, the columns with exact numbers
     this.gateway = gateway.url ? new Gateway({ ...gateway, clientId }) : null;
     this.subscribers = new Set();
     this.turn = Promise.resolve(); // one sync at a time
@@ -55,6 +56,7 @@ export class Store {
       }
       return { meta: { clientId: this.clientId, ...(types === null ? {} : { types: { ...types, ...meta.types } }) } };
     });
+    this.types = (await this.storage.meta()).types ?? {};
     if (this.storage.shared) {
       this.tabs = new Tabs(this.storage.name, (keys) => this.hear(keys));
       await this.tabs.join(this.storage);
@@ -100,12 +102,13 @@ export class Store {
   async query(table, { where = [], order = null, limit = Infinity } = {}) {
     checkFilters(where);
     const most = order === null ? limit : Infinity;
+    const types = (await this.storage.meta()).types?.[table] ?? {};
     const found = [];
     for await (const [rowId, columns] of this.candidates(table, where)) {
       if (found.length >= most) break;
-      if (columns !== null && passes(columns, where)) found.push([rowId, structuredClone(columns)]);
+      if (columns !== null && passes(columns, where, types)) found.push([rowId, structuredClone(columns)]);
     }
-    if (order !== null) found.sort(orderBy(order.column, order.descending ?? false));
+    if (order !== null) found.sort(orderBy(order.column, order.descending ?? false, types[order.column]));
     return new Map(found.slice(0, limit));
   }
 
@@ -316,11 +319,14 @@ export class Store {
     const from = batch[first][0];
     const previous = first > 0 ? BigInt(batch[first - 1][1].hlc) : 0n;
     const offset = BigInt(Math.trunc(error.serverTime - this.wall()));
-    const now = BigInt(Math.trunc(error.serverTime)) << 16n;
     return this.step({ from }, ({ meta, rows, queue }) => {
       const earlier = queue.filter(([number]) => number < from);
       const later = queue.filter(([number]) => number >= from);
-      let last = previous;
+      // After everything seen, and within what the gateway takes: its own clock may be ahead of its time.
+      let last = largest(previous, BigInt(meta.observed ?? 0));
+      const latest = error.maxHlc === undefined ? last : BigInt(error.maxHlc) - BigInt(later.length);
+      if (last > latest) last = latest;
+      const now = largest(BigInt(Math.trunc(error.serverTime)) << 16n, last);
       const stamped = later.map(([, delta]) => {
         const shifted = BigInt(delta.hlc) + (offset << 16n);
         last = largest(shifted < now ? shifted : now, last + 1n);
@@ -448,6 +454,7 @@ export class Store {
       const step = decide(found);
       if (step === null) return null;
       const { gone = [], ...written } = step;
+      this.types = written.meta?.types ?? found.meta.types ?? {};
       const differs = ([table, rowId, made]) => !same(visible(found.rows.get(keyText(table, rowId))), visible(made));
       changes = [...written.rows, ...gone].filter(differs).map(([table, rowId, made]) => {
         const before = visible(found.rows.get(keyText(table, rowId)));
@@ -463,7 +470,7 @@ export class Store {
   /** Subscribers are called once for all that is told within one turn of the event loop. */
   notify(changes) {
     for (const subscriber of this.subscribers) {
-      const news = changes.flatMap((change) => interesting(change, subscriber));
+      const news = changes.flatMap((change) => interesting(change, subscriber, this.types[change.table]));
       if (news.length === 0) continue;
       if (subscriber.news === null) {
         subscriber.news = [];
@@ -482,6 +489,7 @@ export class Store {
     this.wake.forEach((wake) => wake());
     if (this.subscribers.size === 0) return;
     const records = await this.storage.read(keys);
+    this.types = (await this.storage.meta()).types ?? {};
     this.notify(keys.map(([table, rowId], i) => ({ table, rowId, columns: visible(records[i]) })));
   }
 
@@ -519,11 +527,11 @@ class Mailbox {
   }
 }
 
-function interesting({ table, rowId, columns, before }, wanted) {
+function interesting({ table, rowId, columns, before }, wanted, types) {
   if (wanted.table !== null && wanted.table !== table) return [];
   if (wanted.rowId !== null && wanted.rowId !== rowId) return [];
-  const isIn = columns !== null && passes(columns, wanted.where);
-  const wasIn = before === undefined || (before !== null && passes(before, wanted.where)); // undefined: not known
+  const isIn = columns !== null && passes(columns, wanted.where, types);
+  const wasIn = before === undefined || (before !== null && passes(before, wanted.where, types)); // undefined: not known
   return isIn || wasIn ? [{ table, rowId, columns: isIn ? structuredClone(columns) : null }] : [];
 }
 

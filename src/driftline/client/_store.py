@@ -54,6 +54,7 @@ from driftline.errors import InputError, OptionError
 FORMAT_VERSION = 2
 _SMALLEST_OFFSET_MS = 2000  # clocks that differ by less are taken as equal
 
+_NO_STORE = "the file is no store, or a damaged one: restore it, or remove it and sync anew"
 _UPSERT = "INSERT INTO {} VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET fold = excluded.fold"
 
 
@@ -93,8 +94,13 @@ class Store:
         self._news: deque[tuple[Subscription, list[Change]]] = deque()
         self._notifying = threading.Lock()
         self._notifier: int | None = None
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._prepare()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise InputError(_NO_STORE, code="damaged_store") from error
+            raise InputError(f"{path} cannot be opened: {error}") from error
         self._types: dict[str, dict[str, str]] = json.loads(self._meta("types") or "{}")
         self.note_types(types)
         if indexes is not None:
@@ -461,6 +467,8 @@ class Store:
         self._db.execute("PRAGMA journal_mode = WAL")
         with self.writing():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and self._db.execute("SELECT 1 FROM sqlite_master").fetchone():  # of another application
+                raise InputError(_NO_STORE, code="damaged_store")
             if version > FORMAT_VERSION:
                 raise InputError(f"the store has format {version}; format {FORMAT_VERSION} is understood")
             if version < FORMAT_VERSION:

@@ -129,7 +129,7 @@ class ProviderKeys:
             _logger.error("keys not fetched", extra={"fields": {"code": error.code, "error": error.message}})
             return False
         self._fetched, before, self._keys = self._tried, self._keys, found
-        return [key[:2] for key in before] != [key[:2] for key in found]
+        return list(before) != found  # also where another key has the id of an earlier one
 
 
 class Authenticator:
@@ -191,7 +191,7 @@ class Authenticator:
 
     def renew_keys(self, every: float) -> None:
         """Fetch the provider's keys, unless that was tried less than so many seconds ago."""
-        if self._provider is not None and self._provider.renew(every):
+        if self._provider is not None and (self._provider.renew(every) or not self._provider.current()):
             self._known.clear()
 
     def _all_keys(self) -> KeySet:
@@ -318,9 +318,13 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
 
 def _fetched_keys(address: str) -> list[PublicKey]:
+    text, deadline = b"", time.monotonic() + _FETCH_SECONDS
     try:
         with urllib.request.build_opener(_SameHost).open(address, timeout=_FETCH_SECONDS) as response:
-            text = response.read(_MAX_KEY_SET + 1)
+            while len(text) <= _MAX_KEY_SET and (part := response.read1(1 << 16)):
+                text += part
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"no complete response within {_FETCH_SECONDS} s")
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise OptionError(f"no keys from {address}: {reason}", code="invalid_key_set") from error

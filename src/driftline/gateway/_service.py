@@ -116,11 +116,12 @@ class Gateway:
         return push, appended
 
     def _follow_soon(self) -> bool:
-        """Merge rows for the rules, unless there are too many records to do so within a request."""
-        configuration = self.configuration()
+        """Merge rows for the rules, unless the lake has some that are missing, or too many to do so in a request."""
+        configuration, head = self.configuration(), self.log.head()
         if configuration.rules is None:
             return True
-        head = self.log.head()
+        if self.log.document(UNSEEDED) is not None:
+            return False
         first = head.projected if head.projected_rules == configuration.rules_number else head.pruned
         if head.last - first > sync_rules.MAX_BEHIND:
             return False
@@ -133,7 +134,7 @@ class Gateway:
         _check_open(configuration)
         if self.settings.log is None:
             check_disk(self.settings.data)
-        if configuration.rules is not None and not await self.in_thread(self._follow_soon):
+        if not await self.in_thread(self._follow_soon):
             raise sync_rules.rows_behind()
         failure = self._commit.failure
         if failure is not None and time.monotonic() - self._commit.failed_at < _TRY_AGAIN_SECONDS:
@@ -453,6 +454,8 @@ class Gateway:
     def _keep_up(self, turn: int) -> float:
         """Keep the write-ahead log short and the rows merged, and apply the retention time."""
         try:
+            if self.authenticator is not None:
+                self.authenticator.renew_keys(_KEYS_SECONDS)
             self.log.upkeep()
             self.follow_rows()
             if turn % _PRUNE_TICKS == 0:
@@ -461,8 +464,6 @@ class Gateway:
                 self.refresh()
             if turn % _CLOCK_TICKS == 0 and (ahead := self.clock_ahead_ms()) > MAX_DRIFT_MS:
                 _logger.error(f"clock ahead by {ahead} ms: was the machine's clock wrong?")  # pushes and pulls go on
-            if self.authenticator is not None:
-                self.authenticator.renew_keys(_KEYS_SECONDS)
         except DriftlineError as error:
             _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
         return _TICK_SECONDS
@@ -520,9 +521,9 @@ class GroupCommit:
         waiting = _PendingBatch(batch, claims, loop, loop.create_future())
         with self._changed:
             if self._closing:
-                raise _busy("the gateway is shutting down")
+                raise unavailable("the gateway is shutting down", "closing", retry_after=1)
             if self.pending and self.pending + len(batch) > self._max_pending:
-                raise _busy(f"{self.pending} deltas are waiting to be written")
+                raise unavailable(f"{self.pending} deltas are waiting to be written", "pending", retry_after=1)
             self.pending += len(batch)
             self._queue.append(waiting)
             self._changed.notify()
@@ -544,7 +545,8 @@ class GroupCommit:
             with self._changed:
                 self.pending -= sum(len(waiting.batch) for waiting in group)
             for waiting, result in zip(group, results, strict=True):
-                _answer(waiting, result)
+                if not waiting.loop.is_closed():
+                    waiting.loop.call_soon_threadsafe(_resolve, waiting.answer, result)
 
     def _next_group(self) -> list[_PendingBatch]:
         with self._changed:
@@ -569,13 +571,9 @@ class GroupCommit:
         return [failure] * len(group)
 
 
-def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
-    def resolve() -> None:
-        if not waiting.answer.done():  # the client may have disconnected
-            waiting.answer.set_result(result)
-
-    if not waiting.loop.is_closed():
-        waiting.loop.call_soon_threadsafe(resolve)
+def _resolve(answer: asyncio.Future[Appended | DriftlineError], result: Appended | DriftlineError) -> None:
+    if not answer.done():  # the client may have disconnected
+        answer.set_result(result)
 
 
 def check_disk(folder: Path) -> None:
@@ -588,10 +586,6 @@ def check_disk(folder: Path) -> None:
 def _authorization(scope: Mapping[str, Any]) -> str | None:
     found = [value for name, value in scope["headers"] if name == b"authorization"]
     return b", ".join(found).decode("latin-1") if found else None  # several are one list, which is no token
-
-
-def _busy(message: str) -> GatewayError:
-    return GatewayError(message, code="BACKPRESSURE_ERROR", retry_after=1)
 
 
 def _check_open(configuration: Configuration) -> None:

@@ -233,12 +233,10 @@ class Snapshots:
         folder = self._folder / token.fold
         try:
             os.utime(folder)
-            shown = None if request.rules is None else request.rules.tables()
-            tables = [name for name, _, _ in manifest.tables if shown is None or name in shown]
-            head: JsonObject = {"serverHlc": str(self._log.head().clock), "serverTime": physical_ms(), "tables": tables}
-            page = _Page(
-                request, token, manifest, folder, {**head, **({"types": request.types} if request.types else {})}
-            )
+            head: JsonObject = {"serverHlc": str(self._log.head().clock), "serverTime": physical_ms()}
+            page = _Page(request, token, manifest, folder, head)
+            head["tables"] = [name for name, _, _ in manifest.tables if page.shows(name)]
+            head |= {"types": request.types} if request.types else {}
             return (_arrow_page if request.as_arrow else _json_page)(page)
         except FileNotFoundError as error:
             raise unavailable("the snapshot was removed meanwhile", "snapshots") from error

@@ -29,6 +29,7 @@ _MAX_COUNTED = 1_000_000  # pending deltas whose size is added up; more than tha
 Claims = Mapping[str, Any]
 Numbered = Literal["config", "rules"]
 Id = tuple[int, bytes]  # hlc and delta id
+Projection = tuple[int, int]  # the sequence up to which rows are merged, and the number of the rules they are for
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,6 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
-    """The sequence up to which rows are merged, and the number of the rules that define their versions."""
-
-    seq: int
-    rules: int
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """The numbers of a log, as of one point in time."""
 
@@ -105,7 +98,7 @@ class Head:
     @property
     def projection(self) -> Projection:
         """How far the rows are merged."""
-        return Projection(self.projected, self.projected_rules)
+        return self.projected, self.projected_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +410,7 @@ class DeltaLog:
                 session.run("DELETE FROM {t}rows WHERE {own} TRUE")
                 session.run("DELETE FROM {t}row_versions WHERE {own} TRUE")
             session.put_rows(rows)
-            session.set(projected=after.seq, projected_rules=after.rules)
+            session.set(projected=after[0], projected_rules=after[1])
 
     def _wake(self) -> None:
         with self._committed:

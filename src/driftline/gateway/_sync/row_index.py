@@ -79,7 +79,7 @@ class Story:
     sees: Callable[[RowVersion], bool]
     before: RowVersion | None = None  # the last version before the current record
     is_whole: bool = True
-    _seen: bool = False
+    was_seen: bool = False
     _next: RowVersion | None = None
 
     def at(self, seq: int) -> RowVersion | None:
@@ -88,15 +88,11 @@ class Story:
             self._next = next(self.versions, None)
         while self._next is not None and self._next.seq < seq:
             if self.sees(self._next):
-                self._seen = True
-            elif self._next.live or not self._seen:
+                self.was_seen = True
+            elif self._next.live or not self.was_seen:
                 self.is_whole = False
             self.before, self._next = self._next, next(self.versions, None)
         return self._next if self._next is not None and self._next.seq == seq else self.before
-
-    def bookmark(self) -> tuple[RowVersion | None, bool, bool]:
-        """The position in the story, to continue from with the next page."""
-        return self.before, self.is_whole, self._seen
 
 
 class RowIndex:
@@ -111,9 +107,9 @@ class RowIndex:
         last = self._log.head().last
         while True:
             done = self._log.head().projection
-            if done.rules != rules_number:
+            if done[1] != rules_number:
                 self._restart(rules, rules_number, done)
-            elif done.seq >= last:
+            elif done[0] >= last:
                 return last
             else:
                 self._fold_step(rules, done, last)
@@ -140,7 +136,7 @@ class RowIndex:
         """Store how far a story was followed, for the next page."""
         if len(self._bookmarks) >= _REMEMBERED:
             self._bookmarks.clear()
-        self._bookmarks[(*view, key)] = story.bookmark()
+        self._bookmarks[(*view, key)] = story.before, story.is_whole, story.was_seen
 
     def _versions(self, key: RowKey, after: int) -> Iterator[RowVersion]:
         size = _AT_FIRST
@@ -152,15 +148,15 @@ class RowIndex:
             after, size = found[-1].seq, min(size * 2, _AT_ONCE)
 
     def _fold_step(self, rules: SyncRules, done: Projection, last: int) -> None:
-        upto = min(last, done.seq + _STEP)
-        deltas = [(record.seq, stored_delta(record.body)) for record in self._log.read_all(done.seq, upto)]
+        upto = min(last, done[0] + _STEP)
+        deltas = [(record.seq, stored_delta(record.body)) for record in self._log.read_all(done[0], upto)]
         stored = self._log.rows(sorted({(delta.table, delta.row_id) for _, delta in deltas}))
         rows = {key: read_row(body) for key, body in stored.items()}
         for seq, delta in deltas:
             row = rows.setdefault((delta.table, delta.row_id), IndexedRow())
             row.add(seq, delta, rules.columns_of(delta.table))
         # Another process may have merged the same records: then nothing is stored, and the loop continues there.
-        self._log.store_rows({key: written_row(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
+        self._log.store_rows({key: written_row(row) for key, row in rows.items()}, done, (upto, done[1]))
 
     def seed(self, rules: SyncRules, rules_number: int, folds: Mapping[RowKey, RowMerge]) -> None:
         """Merge anew, on top of rows that the log's records do not make."""
@@ -180,7 +176,7 @@ class RowIndex:
             row = IndexedRow(fold)
             row.note(0, rules.columns_of(key[0]))
             rows[key] = written_row(row)
-        self._log.store_rows(rows, done, Projection(done.seq if is_pruned else 0, rules_number), anew=True)
+        self._log.store_rows(rows, done, (done[0] if is_pruned else 0, rules_number), anew=True)
 
 
 def read_row(stored: StoredRow) -> IndexedRow:

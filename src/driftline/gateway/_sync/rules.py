@@ -227,10 +227,9 @@ def _check_operation(operation: Operation, found: WriteCondition | str | bool) -
         _check_filter(item)
         if item.is_parameter():
             raise DeltaError(f"{item.value}: a parameter is chosen by the caller and protects nothing")
-    if found.ids is not None and (operation != "insert" or not found.ids.removeprefix(_CLAIM)):
+    is_claim = found.ids is not None and found.ids.startswith(_CLAIM) and found.ids != _CLAIM
+    if found.ids is not None and not (is_claim and operation == "insert"):
         raise DeltaError("ids is a claim (jwt:name) that the row ids of an insert start with")
-    if found.ids is not None and not found.ids.startswith(_CLAIM):
-        raise DeltaError("ids is a claim: jwt:name")
 
 
 def _check_filter(item: Filter) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from driftline.core import JsonObject, Tracker
+from driftline.core import JsonObject, Tracker, sha256_hex
 from driftline.deltas import ColumnSchema, make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
@@ -32,7 +32,7 @@ from driftline.lake._store.flush import count_set_aside, count_waiting, flush_en
 from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
 from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
 
-FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
+FOLLOWED_BASE = "state:base"  # application transaction: a number made of the files of `base` that the state shows
 FEED_PROPERTY = "delta.enableChangeDataFeed"  # of `state`; set by `--state-feed`, and every compaction keeps to it
 KEPT_COMMITS = 500  # of `deltas`, that a cut of its log leaves
 SMALL_BYTES = 4 << 20
@@ -290,8 +290,9 @@ def follow_base(lake: Lake, table: str, feed: bool | None = None) -> str | None:
 
     def attempt() -> bool:
         nonlocal notice
-        base = tables.load(lake, table, "base")
+        # In this order: whoever follows a newer `base` meanwhile wins. Versions would say nothing of a restored one.
         state = tables.load(lake, table, "state")
+        base = tables.load(lake, table, "base")
         columns = schemas.required(lake, table).columns if base is None else _columns_of(base)
         schema = stored.state_file_schema(columns)
         if state is None and feed:  # the feed begins with the first row
@@ -300,11 +301,14 @@ def follow_base(lake: Lake, table: str, feed: bool | None = None) -> str | None:
             word = "on" if feed else "off"
             notice = f"{relative(table, 'state')}: the change data feed is {word} after version {state.version()}"
             return state.set_properties({FEED_PROPERTY: str(feed).lower()}, {"operation": f"feed {word}"}) and attempt()
-        shown = tables.transaction_version(state, FOLLOWED_BASE)
-        if base is None or (shown is not None and shown >= base.version()):
+        if base is None:
             return True
         requested = {file.path: file for file in base.files()}
-        pins = {FOLLOWED_BASE: base.version()}
+        present = set() if state is None else {file.path for file in state.files()}
+        pins = {FOLLOWED_BASE: int(sha256_hex("\n".join(sorted(requested)).encode())[:15], 16)}
+        is_followed = tables.transaction_version(state, FOLLOWED_BASE) == pins[FOLLOWED_BASE]
+        if is_followed and (_has_feed(state) or present == requested.keys()):
+            return True
         details = {"operation": "state", "base": base.version()}
         if state is None:
             files = [_state_file(lake, table, file, columns) for file in requested.values()]
@@ -313,7 +317,7 @@ def follow_base(lake: Lake, table: str, feed: bool | None = None) -> str | None:
         if _has_feed(state) and not overwrite:
             rows = pa.RecordBatchReader.from_batches(schema, _rows_of(lake, table, requested.values(), columns))
             return state.merge(rows, tables.Commit(transactions=pins, metadata=details))
-        present = set() if overwrite else {file.path for file in state.files()}
+        present = set() if overwrite else present
         adds = [_state_file(lake, table, file, columns) for path, file in requested.items() if path not in present]
         commit = tables.Commit(adds, sorted(present - set(requested)), pins, details, overwrite=overwrite)
         return state.append(commit, schema if overwrite else None)

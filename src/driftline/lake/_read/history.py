@@ -314,10 +314,6 @@ class ChangeCounts:
     unchanged: int = 0
     deltas: int = 0
 
-    def plus(self, more: Result) -> ChangeCounts:
-        """These counts and one range's."""
-        return ChangeCounts(*(getattr(self, name) + more[name] for name in _COUNTED))
-
     @property
     def any_difference(self) -> bool:
         """Whether anything changed."""
@@ -378,15 +374,14 @@ def changes(
     if since > until:
         raise OptionError(f"the window is empty: --from {since} is after --to {until}", code="empty_window")
     plan = plan_fold(lake, table, as_of=until, snapshot_as_of=since)
-    total = ChangeCounts()
     with part_folder(out) as folder:
         job = WriteChanges(str(folder), kind, since)
         parts = list(engine(plan, job, tracker))
+        total = ChangeCounts(*(sum(part[name] for part in parts) for name in _COUNTED))
         if kind == "events":
             names = [*([] if plan.key else [stored.ROW_ID]), *(column.name for column in plan.columns)]
             out.write(stored.json_line({"type": "schema", "columns_a": names, "columns_b": names}))
         for part in parts:
-            total = total.plus(part)
             with open(part["path"], "rb") as source:
                 shutil.copyfileobj(source, out, 1 << 20)
         if kind == "events":

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
@@ -87,8 +88,10 @@ class DeltaStore:
         versions = {info.path: int(info.base_name[:_DIGITS]) for info in infos}
         enough = -1 if commits is None else max(versions.values(), default=0) - commits
         old = [info for info in infos if info.mtime_ns < milliseconds * 1e6 or versions[info.path] <= enough]
-        checkpoints = (versions[info.path] for info in old if info.base_name.endswith(".checkpoint.parquet"))
-        first = max((version for version in checkpoints if keep is None or version <= keep), default=0)
+        checkpoints = {versions[info.path]: info.path for info in old if info.base_name.endswith(".checkpoint.parquet")}
+        candidates = sorted((version for version in checkpoints if keep is None or version <= keep), reverse=True)
+        # A damaged one replaces nothing: what it was made of stays.
+        first = next((version for version in candidates if _is_whole(files, checkpoints[version])), 0)
         gone = sorted(name for name, version in versions.items() if version < first)
         for name in gone:  # oldest first: a kill leaves a log that begins later, never one with a gap
             files.delete_file(name)
@@ -209,6 +212,14 @@ class _BytesOnly:
         if not self.closed:
             self.closed = True
             self._stream.close()
+
+
+def _is_whole(files: pa_fs.FileSystem, path: str) -> bool:
+    try:
+        with files.open_input_file(path) as source:
+            return bool(pq.read_table(source).num_rows)
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def _committed(commit: Callable[[], object]) -> bool:
