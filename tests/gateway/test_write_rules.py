@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, make_hlc, merge, physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
-from driftline.gateway._log.log import UNSEEDED, Appended
+from driftline.gateway._log.log import UNSEEDED, Appended, DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._service import Gateway
 from driftline.gateway._settings import GatewaySettings
@@ -26,6 +27,7 @@ from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import RowRules, parse_rules
 from driftline.lake import Lake, compact, register, set_horizon, vacuum
 from support.gateways import CLOCK, GATEWAY, delta as wire, running
+from support.postgres import postgres_server
 from support.processes import wait_until
 
 OWN = {"column": "owner", "op": "eq", "value": "jwt:sub"}
@@ -48,12 +50,18 @@ class Gate:
     """A log with rules, and callers that push to it and pull from it."""
 
     def __init__(self, folder: str | Path, **rules: Any) -> None:
-        self.path = Path(folder) / "log.sqlite"
+        path = Path(folder) / "log.sqlite"
+        self.open_log: Callable[[], DeltaLog] = lambda: SqliteLog(path)
+        if str(folder).startswith("postgresql:"):
+            from driftline.gateway._log.postgres import PostgresLog
+
+            gateway = f"gw-{secrets.token_hex(4)}"  # one database serves many gateways
+            self.open_log = lambda: PostgresLog(str(folder), gateway)
         self.log = self.opened()
         self.set_rules(**rules)
 
-    def opened(self) -> SqliteLog:
-        log = SqliteLog(self.path)
+    def opened(self) -> DeltaLog:
+        log = self.open_log()
         log.judge = RowRules()
         return log
 
@@ -173,6 +181,121 @@ def test_a_caller_changes_and_learns_nothing_that_rules_hide(steps: list[Any]) -
                 assert readable(who, key[0], before_of(accepted, key)[1])
                 assert state.columns.items() <= before_of(accepted, key)[1].items()
         gate.log.close()
+
+
+# The same with entries of `writes`, each read by the letter of the ruling.
+
+Entry = dict[str, Any]
+conditions = st.sampled_from(
+    [
+        "read",
+        False,
+        {"before": [], "after": []},
+        {"after": [OWN]},
+        {"before": "read", "after": []},
+        {"before": [{"column": "team", "op": "eq", "value": "red"}], "after": [OWN]},
+        {"columns": {"only": ["t", "done", "owner"]}},
+        {"before": [], "columns": {"except": ["team"]}},
+        {"after": [{"column": "team", "op": "neq", "value": None}]},
+    ]
+)
+entries = st.lists(
+    st.fixed_dictionaries(
+        {"tables": st.sampled_from([["notes"], ["notes", "box"]])},
+        optional={"insert": conditions, "update": conditions, "delete": conditions},
+    ),
+    min_size=1,
+    max_size=2,
+)
+
+
+def passes(who: str, requested: Any, table: str, row: dict[str, Any]) -> bool:
+    if requested == "read":
+        return readable(who, table, row)
+    for item in requested:
+        wanted = who if item["value"] == "jwt:sub" else item["value"]
+        is_equal = item["column"] in row and row[item["column"]] == wanted
+        if item["column"] not in row or is_equal != (item["op"] == "eq"):
+            return False
+    return True
+
+
+def may_write_by(rules: Sequence[Entry], accepted: Sequence[RowDelta], delta: RowDelta, who: str) -> bool:
+    own = [entry for entry in rules if delta.table in entry["tables"]]
+    if not own:
+        return may_write(accepted, delta, who)
+    key = (delta.table, delta.row_id)
+    was, row = before_of(accepted, key)
+    there = [each for each in accepted if (each.table, each.row_id) == key]
+    after = merge([*there, delta])[key]
+    operation = "insert" if delta.op == "INSERT" and was != "lives" else "delete" if delta.op == "DELETE" else "update"
+    if operation != "insert" and all(each.op == "DELETE" for each in there):
+        return False
+    if operation == "insert" and not after.live and not readable(who, delta.table, row):
+        return False
+    for entry in own:
+        found = entry.get(operation, False)
+        if found is False:
+            continue
+        found = {} if found == "read" else found
+        names = [each.column for each in delta.columns]
+        columns = found.get("columns", {})
+        if any(name not in columns.get("only", names) or name in columns.get("except", []) for name in names):
+            continue
+        if operation != "insert" and not passes(who, found.get("before", "read"), delta.table, row):
+            continue
+        judged = operation != "delete" and after.live
+        if not judged or passes(who, found.get("after", "read"), delta.table, after.columns):
+            return True
+    return False
+
+
+steps_in_tables = st.lists(st.tuples(batches, st.sampled_from(["notes", "notes", "box"])), max_size=7)
+
+
+def check_entries(folder: str, rules: list[Entry], steps: list[Any]) -> None:
+    gate = Gate(folder, writes=rules)
+    accepted: list[RowDelta] = []
+    for number, ((who, batch), table) in enumerate(steps):
+        deltas = [
+            made(op, row, NOW + hlc * 1000 + number, who, table, **({} if op == "DELETE" else columns))
+            for op, row, hlc, columns in batch
+        ]
+        deltas = list({each.delta_id: each for each in deltas}.values())
+        taken: list[RowDelta] = []
+        refused: list[int] = []
+        for position, delta in enumerate(deltas):
+            if delta.delta_id not in {each.delta_id for each in accepted}:
+                is_allowed = may_write_by(rules, [*accepted, *taken], delta, who)
+                (taken.append(delta) if is_allowed else refused.append(position))
+        result = gate.push(deltas, who)
+        if refused:
+            assert isinstance(result, GatewayError)
+            assert (result.code, result.reason, result.positions) == ("FORBIDDEN", "write_rules", refused)
+        else:
+            assert isinstance(result, Appended), result
+            accepted += taken
+    gate.log.close()
+
+
+@settings(max_examples=200)
+@given(entries, steps_in_tables)
+def test_entries_of_writes_mean_what_a_plain_model_says(rules: list[Entry], steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_entries(folder, rules, steps)
+
+
+@pytest.mark.postgres
+def test_entries_of_writes_mean_the_same_on_postgresql() -> None:
+    pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgresql")
+    with postgres_server() as address:
+
+        @settings(max_examples=40, deadline=None)
+        @given(entries, steps_in_tables)
+        def check(rules: list[Entry], steps: list[Any]) -> None:
+            check_entries(address, rules, steps)
+
+        check()
 
 
 def test_two_writers_of_one_free_id(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ Most cases share one server: each has tables of its own. The others need an opti
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,10 +35,10 @@ QUIET = ("--rate-limit", "0", "--flush-seconds", "3600", "--no-compact")
 class Runner:
     """Runs the steps of a case; on a shared server its tables have names of their own."""
 
-    def __init__(self, server: Server, suffix: str = "", folder: Path | None = None) -> None:
+    def __init__(self, server: Server, suffix: str = "", options: Sequence[str] = QUIET) -> None:
         self.server = server
         self.suffix = suffix
-        self.folder = folder
+        self.options = options  # of a server that is started again
         self.labels: dict[str, Any] = {}
         self.answers: dict[str, Any] = {}
         self.server_hlc = 0
@@ -181,7 +180,7 @@ class Runner:
     def restart(self, given: dict[str, Any], _expect: dict[str, Any], _: str | None) -> None:
         self.server.kill()
         environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": given["shift"]} if "shift" in given else {}
-        self.server = Server(self.server.data, *QUIET, environment=environment)
+        self.server = Server(self.server.data, *self.options, environment=environment)
 
     def check(self, answer: httpx.Response, expect: dict[str, Any], label: str | None = None) -> None:
         assert answer.status_code == expect["status"], answer.text
@@ -226,11 +225,28 @@ def forgeries(page: str, how: str) -> list[str]:
     return [page]
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+LOGS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(scope="module")
+def new_database() -> Iterator[Callable[[str], str]]:
+    """Makes databases of one server."""
+    psycopg = pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgresql")
+    with postgres_server() as address:
+
+        def made(name: str) -> str:
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute(f'CREATE DATABASE "{name}"')
+            return f"{address.rpartition('/')[0]}/{name}"
+
+        yield made
+
+
+@pytest.fixture(scope="module", params=LOGS)
 def both_logs(request: Any, tmp_path_factory: Any) -> Iterator[Server]:
-    with contextlib.ExitStack() as stack:
-        log = ("--log", stack.enter_context(postgres_server())) if request.param == "postgres" else ()
-        yield stack.enter_context(running(tmp_path_factory.mktemp("both") / "data", *QUIET, *log))
+    log = ("--log", request.getfixturevalue("new_database")("shared")) if request.param == "postgres" else ()
+    with running(tmp_path_factory.mktemp("both") / "data", *QUIET, *log) as server:
+        yield server
 
 
 @pytest.mark.servers
@@ -241,12 +257,15 @@ def test_shared(both_logs: Server, name: str) -> None:
 
 
 @pytest.mark.servers
+@pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("name", OWN_SERVER)
-def test_own_server(tmp_path: Path, name: str) -> None:
+def test_own_server(tmp_path: Path, name: str, log: str, request: Any) -> None:
     if name == "K3" and not FAKETIME.exists():
         pytest.skip("needs libfaketime: apt-get install -y faketime")
-    with running(tmp_path / "data", *QUIET, *CASES[name].get("options", ())) as server:
-        runner = Runner(server)
+    place = ("--log", request.getfixturevalue("new_database")(name)) if log == "postgres" else ()
+    options = (*QUIET, *place, *CASES[name].get("options", ()))
+    with running(tmp_path / "data", *options) as server:
+        runner = Runner(server, options=options)
         try:
             runner.run(CASES[name])
         finally:
