@@ -16,7 +16,7 @@ from driftline.deltas import MAX_HLC, ColumnDelta, Op, RowDelta, RowKey, RowMerg
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog, Record
-from driftline.gateway._sync.push import WireDelta, stored_delta, wire_delta
+from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.row_index import RowIndex, RowVersion, Story
 from driftline.gateway._sync.rules import SyncRules
 
@@ -125,8 +125,8 @@ class View:
 
         Records are passed in the order of the log.
         """
-        delta = wire_delta(record.body)
-        key = (delta.table, delta.rowId)
+        delta = stored_delta(record.body)
+        key = (delta.table, delta.row_id)
         story = self._stories.get(key)
         if story is None:
             sees = partial(self._sees, delta.table)
@@ -136,7 +136,7 @@ class View:
         is_visible = after is not None and story.sees(after)
         if story.is_whole:
             deleted = None if delta.op == "DELETE" else self._fold(key).deleted
-            if deleted is not None and stamp_of(stored_delta(record.body)) < deleted:
+            if deleted is not None and stamp_of(delta) < deleted:
                 # It changes nothing in the end, but no other delta hides what it hid in between.
                 return [self._tombstone(delta, record)] if was_visible and not is_visible else []
             died = after is not None and not after.live
@@ -164,8 +164,8 @@ class View:
     def _sees(self, table: str, version: RowVersion) -> bool:
         return version.live and self.rules.sees(table, version.columns, self.claims, self.parameters)
 
-    def _merged(self, delta: WireDelta, record: Record, *, entering: bool) -> list[bytes]:
-        present = self._fold((delta.table, delta.rowId)).state()
+    def _merged(self, delta: RowDelta, record: Record, *, entering: bool) -> list[bytes]:
+        present = self._fold((delta.table, delta.row_id)).state()
         if not self._sees(delta.table, RowVersion(record.seq, present.live, present.columns)):
             return []  # a later record hides the row again
         if entering or delta.op == "DELETE":
@@ -176,11 +176,11 @@ class View:
         changed = [ColumnDelta(name, present.columns[name]) for name in names]
         return [self._made("UPDATE", delta, changed, record.arrival + 1)] if changed else []
 
-    def _tombstone(self, delta: WireDelta, record: Record) -> bytes:
+    def _tombstone(self, delta: RowDelta, record: Record) -> bytes:
         return self._made("DELETE", delta, [], record.arrival)
 
-    def _made(self, op: Op, delta: WireDelta, columns: list[ColumnDelta], hlc: int) -> bytes:
-        row = {"table": delta.table, "row_id": delta.rowId, "client_id": f"gateway:{self.gateway}"}
+    def _made(self, op: Op, delta: RowDelta, columns: list[ColumnDelta], hlc: int) -> bytes:
+        row = {"table": delta.table, "row_id": delta.row_id, "client_id": f"gateway:{self.gateway}"}
         return msgspec.json.encode(RowDelta.make(op=op, columns=columns, hlc=hlc, **row).to_wire())
 
 

@@ -67,7 +67,6 @@ class Push:
 
 
 _decoder = msgspec.json.Decoder(_Body)
-_delta_decoder = msgspec.json.Decoder(WireDelta)
 _stored_decoder = msgspec.json.Decoder(RowDelta, strict=False)  # the hlc is text
 
 
@@ -102,11 +101,6 @@ def refuse(problems: Sequence[Problem], code: str) -> None:
         raise GatewayError(
             f"deltas[{index}]: {message}", code=code, positions=[each[0] for each in problems], column=column
         )
-
-
-def wire_delta(body: bytes) -> WireDelta:
-    """The delta of a log record, as it was pushed."""
-    return _delta_decoder.decode(body)
 
 
 def stored_delta(body: bytes) -> RowDelta:

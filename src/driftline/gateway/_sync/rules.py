@@ -53,6 +53,13 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return kind, self.value[len(kind) :]
         return None
 
+    def operand(self, claims: Claims, parameters: Mapping[str, str]) -> Json:
+        """The value itself, or the claim or parameter that it stands for."""
+        reference = self.reference()
+        if reference is None:
+            return self.value
+        return (claims if reference[0] == _CLAIM else parameters).get(reference[1], ABSENT)
+
     def is_parameter(self) -> bool:
         """Whether the caller chooses the value, so that it only narrows a view."""
         return isinstance(self.value, str) and self.value.startswith(_PARAMETER)
@@ -64,17 +71,6 @@ class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     tables: list[str]
     filters: list[Filter] = []
-
-
-class Asker(msgspec.Struct, frozen=True):
-    """What a view depends on: the caller's claims, and the parameters of the request, which only narrow it."""
-
-    claims: Mapping[str, Any]
-    parameters: Mapping[str, str] = {}
-
-    def value(self, kind: str, name: str) -> Json:
-        """The value of a claim or a parameter."""
-        return (self.claims if kind == _CLAIM else self.parameters).get(name, ABSENT)
 
 
 class WrittenColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,9 +137,9 @@ class SyncRules(RulesDocument, frozen=True):
         self, table: str, columns: Mapping[str, Any], claims: Mapping[str, Any], parameters: Mapping[str, str] = {}
     ) -> bool:
         """Whether a caller sees a living row with these columns."""
-        asker, types = Asker(claims, parameters), self.types.get(table, {})
+        types = self.types.get(table, {})
         return any(
-            table in bucket.tables and all(matches(item, columns, asker, types) for item in bucket.filters)
+            table in bucket.tables and passes_all(bucket.filters, columns, types, claims, parameters)
             for bucket in self.buckets
         )
 
@@ -152,9 +148,8 @@ class SyncRules(RulesDocument, frozen=True):
 
         A cursor has it: a caller that gains a team would never get that team's older rows with an old cursor.
         """
-        asker = Asker(claims, parameters)
-        references = (item.reference() for bucket in self.buckets for item in bucket.filters)
-        found = {"".join(each): asker.value(*each) for each in references if each is not None}
+        items = [item for bucket in self.buckets for item in bucket.filters if item.reference() is not None]
+        found = {str(item.value): item.operand(claims, parameters) for item in items}
         lists = {name: sorted(map(exact_dumps, value)) for name, value in found.items() if isinstance(value, list)}
         kinds = {
             f"type:{table}:{name}": types[name]
@@ -243,11 +238,18 @@ def _check_filter(item: Filter) -> None:
         raise DeltaError(f"{item.value} names nothing")
 
 
-def matches(item: Filter, columns: Mapping[str, Any], asker: Asker, types: Types) -> bool:
-    reference = item.reference()
-    requested = item.value if reference is None else asker.value(*reference)
-    found = comparable(columns.get(item.column, ABSENT), types.get(item.column))
-    return holds(item.op, found, requested)
+def passes_all(
+    filters: Iterable[Filter], columns: Mapping[str, Any], types: Types, claims: Claims, parameters: Mapping[str, str]
+) -> bool:
+    """Whether a row with these columns passes every filter; a caller's parameters only narrow its view."""
+    return all(
+        holds(
+            item.op,
+            comparable(columns.get(item.column, ABSENT), types.get(item.column)),
+            item.operand(claims, parameters),
+        )
+        for item in filters
+    )
 
 
 # Write rules, evaluated on the row before and after each delta of a push, inside the transaction of the append, on rows
@@ -357,7 +359,7 @@ class Writer:
     """What one caller may write; `param:` filters of buckets only narrow a view and are left out."""
 
     def __init__(self, rules: SyncRules, claims: Claims) -> None:
-        self._asker = Asker(claims)
+        self._claims = claims
         self._is_open = rules.writes == OPEN
         self._entries: dict[str, list[WriteEntry]] = {}
         self._columns: dict[str, set[str]] = {}
@@ -403,7 +405,7 @@ class Writer:
         if not condition.columns.allow(entry.column for entry in delta.columns):
             return False
         if operation == "insert" and condition.ids is not None:
-            claim = self._asker.claims.get(condition.ids.partition(":")[2])
+            claim = self._claims.get(condition.ids.partition(":")[2])
             if not (isinstance(claim, str) and claim and delta.row_id.startswith(f"{claim}:")):
                 return False
         if operation != "insert" and not self._passes(delta.table, condition.before, old):
@@ -411,13 +413,12 @@ class Writer:
         return operation == "delete" or new is None or self._passes(delta.table, condition.after, new)
 
     def _passes(self, table: str, requested: list[Filter] | str, values: JsonObject) -> bool:
-        if requested == READ:
+        if isinstance(requested, str):
             return self._reads(table, values)
-        types = self._rules.types.get(table, {})
-        return all(matches(item, values, self._asker, types) for item in requested if not isinstance(item, str))
+        return passes_all(requested, values, self._rules.types.get(table, {}), self._claims, {})
 
     def _reads(self, table: str, values: JsonObject) -> bool:
-        return self._rules.sees(table, values, self._asker.claims)
+        return self._rules.sees(table, values, self._claims)
 
     def _values(self, table: str, fold: RowMerge, *, covered: bool = False) -> JsonObject:
         names = {*self._rules.columns_of(table), *self._columns.get(table, ())}
