@@ -290,7 +290,7 @@ def follow_base(lake: Lake, table: str, feed: bool | None = None) -> str | None:
 
     def attempt() -> bool:
         nonlocal notice
-        # In this order: whoever follows a newer `base` meanwhile wins. Versions would say nothing of a restored one.
+        # In this order: a process that follows a newer `base` meanwhile makes this commit a conflict.
         state = tables.load(lake, table, "state")
         base = tables.load(lake, table, "base")
         columns = schemas.required(lake, table).columns if base is None else _columns_of(base)
