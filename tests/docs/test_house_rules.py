@@ -96,3 +96,15 @@ def _strings(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def test_delta_is_imported_by_one_store_one_source_and_one_sink() -> None:
+    """Other files may list the name of the distribution, for versions and for what to install."""
+    users = {
+        path.relative_to(ROOT / "src/driftline").as_posix()
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "deltalake")
+        or (isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == "deltalake" for alias in node.names))
+    }
+    assert users == {"lake/_store/delta.py", "sources/_formats/delta.py", "sinks/_formats/table.py"}
