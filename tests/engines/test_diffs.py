@@ -171,6 +171,22 @@ def test_every_result_is_a_diff(kind: str) -> None:
     assert "_repr_html_" in known
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "spark"])
+def test_changes_come_in_the_order_of_the_output(compared: Compared) -> None:
+    found = compared.diff(*compared.sides)
+    target = compared.folder / ("out.json" if isinstance(compared, Payloads) else "out.jsonl")
+    found.write(target)
+    changes = [changesets.plain_operation(one) if isinstance(compared, Databases) else one for one in found.changes()]
+    if isinstance(compared, Payloads):
+        listed = json.loads(target.read_bytes())["diffs"]
+    else:
+        listed = [json.loads(line) for line in target.read_text().splitlines()]
+    if isinstance(compared, Tables):
+        listed = [event for event in listed if event["type"] not in ("schema", "stats")]
+    assert listed == changes
+    assert len(listed) > 1
+
+
 def as_command(compared: Compared, words: list[str]) -> bytes:
     target = compared.folder / "by-command"
     assert run(command_group, [*words, "-o", str(target)]) == 1
