@@ -134,3 +134,12 @@ def test_the_limit_of_a_schema_is_cpu_time_and_has_a_flag(tmp_path, capfd) -> No
 def test_none_is_no_schema() -> None:
     assert payloads.compare({"a": 1}, {"a": 1}, None).is_match
     assert not payloads.compare("[1]", "[2]", None).is_match
+
+
+@pytest.mark.parametrize("written", ["2025-01-02T10:00:00Z", "2025-1-2 10:00:00", "2025-01-02", "2025-13-45"])
+def test_dates_and_times_stay_as_they_are_written(written):
+    """As JSON has them: a default that is spelled otherwise would differ from every payload."""
+    schema = f"properties:\n  at: {{x-migration-default: {written}}}\n  is: {{x-migration-enum-map: {{{written}: x}}}}"
+    assert payloads.compare({"is": written}, {"is": "x", "at": written}, schema).is_match
+    tagged = schema.replace("default:", "default: !!timestamp")
+    assert payloads.compare({"is": written}, {"is": "x", "at": written}, tagged).is_match

@@ -32,7 +32,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
-from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from driftline.core import open_bytes
 from driftline.errors import InputError, PayloadError
@@ -294,7 +293,9 @@ def _joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 # HAR files.
 def read_har(path: Path, limit: int, options: PairingOptions, *, is_old: bool) -> Iterator[Exchange]:
     """The exchanges of a HAR file, or of the one in a zip file, in order of arrival."""
-    with ZipFile(path) if path.is_file() and is_zipfile(path) else nullcontext() as archive:
+    import zipfile
+
+    with zipfile.ZipFile(path) if path.is_file() and zipfile.is_zipfile(path) else nullcontext() as archive:
         content = parse_json(_har_text(path, archive), path.name)
         entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
         if not isinstance(entries, list):
@@ -318,22 +319,25 @@ def _bad_input(message: str, path: Path) -> InputError:
     return InputError(message, code="invalid_input", path=str(path))
 
 
-def _har_text(path: Path, archive: ZipFile | None) -> bytes:
+def _har_text(path: Path, archive: Any) -> bytes:
     if archive is None:
         with open_bytes(path) as stream:
             return stream.read()
+    from zipfile import BadZipFile
+
     names = sorted(name for name in archive.namelist() if name.endswith(".har"))
     if len(names) != 1:
         raise _bad_input(f"{path} has {len(names)} .har files in it, one is wanted", path)
     try:
-        return archive.read(names[0])
+        return bytes(archive.read(names[0]))
     except (OSError, EOFError, RuntimeError, zlib.error, BadZipFile) as error:
         raise _bad_input(f"{path}: {names[0]} cannot be read: {error}", path) from None
 
 
-def _attached(name: str, path: Path, archive: ZipFile | None, limit: int) -> bytes:
-    """An attached body, in the folder of the HAR file or beside it in a zip file; no more than a byte beyond the limit
-    is read."""
+def _attached(name: str, path: Path, archive: Any, limit: int) -> bytes:
+    """An attached body beside the HAR file, in its folder or zip file; at most a byte beyond the limit is read."""
+    from zipfile import BadZipFile
+
     place = PurePosixPath(name)
     if place.is_absolute() or ".." in place.parts:
         raise CaptureError(f"the attached body {name!r} is outside of the capture's folder")
@@ -361,9 +365,7 @@ def _har_headers(response: dict[str, Any]) -> dict[str, str]:
     return {**headers, "content-type": str(kind)} if kind and "content-type" not in headers else headers
 
 
-def _har_body(
-    response: dict[str, Any], headers: dict[str, str], path: Path, archive: ZipFile | None, limit: int
-) -> bytes:
+def _har_body(response: dict[str, Any], headers: dict[str, str], path: Path, archive: Any, limit: int) -> bytes:
     content = response.get("content") or {}
     text = content.get("text") or ""
     sizes = (content.get("size"), response.get("bodySize"))
@@ -447,8 +449,7 @@ def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
     if "chunked" not in headers.get("transfer-encoding", "").lower():
         length = headers.get("content-length", "")
         return body[: int(length)] if length.isdigit() else body
-    pieces: list[bytes] = []
-    rest = body
+    pieces, rest = list[bytes](), body
     while body:  # until the empty chunk
         size, separator, rest = rest.partition(b"\r\n")
         try:

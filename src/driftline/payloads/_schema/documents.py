@@ -43,6 +43,7 @@ _EVENTS_BETWEEN_CLOCK_LOOKS = 512
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]+")
 _VALUE_TAG = "tag:yaml.org,2002:value"
+_TIME_TAG = "tag:yaml.org,2002:timestamp"
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
@@ -315,7 +316,7 @@ def _plain(text: str) -> Any:
     from ruamel.yaml.nodes import ScalarNode
 
     tag = str(_loader_class()().resolver.resolve(ScalarNode, text, (True, False)))
-    if tag in (_TEXT_TAG, _VALUE_TAG):
+    if tag in (_TEXT_TAG, _VALUE_TAG, _TIME_TAG):
         return text
     if text == "<<":
         raise _UnusualError
@@ -336,9 +337,10 @@ def _loader_class() -> type[Any]:
             return super().compose_node(parent, index)
 
     class PlainConstructor(SafeConstructor):
-        """Reads `=` as text."""
+        """Reads `=`, dates and times as they are written, as JSON has them."""
 
-    PlainConstructor.add_constructor(_VALUE_TAG, PlainConstructor.construct_yaml_str)
+    for tag in (_VALUE_TAG, _TIME_TAG):
+        PlainConstructor.add_constructor(tag, PlainConstructor.construct_yaml_str)
 
     class Loader(YAML):
         def __init__(self) -> None:
@@ -377,7 +379,7 @@ def yaml_marks(text: str) -> dict[str, tuple[int, int]]:
 
 
 def as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
-    """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
+    """Plain JSON values: string keys; YAML anchors stay shared, loops are refused."""
     done = {} if done is None else done
     if isinstance(value, Mapping | list | tuple):
         if id(value) in inside:
@@ -395,16 +397,14 @@ def as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | 
         return done[id(value)]
     if value is None or isinstance(value, str | int | float):
         return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return str(value)
 
 
 def key_text(key: object) -> str:
     """The name of a member whose key may be no text in YAML."""
     if isinstance(key, str):
         return key
-    if key is None or isinstance(key, bool | int | float):
-        return json.dumps(key)
-    return key.isoformat() if hasattr(key, "isoformat") else str(key)
+    return json.dumps(key) if key is None or isinstance(key, bool | int | float) else str(key)
 
 
 def yaml_text(content: object) -> str:

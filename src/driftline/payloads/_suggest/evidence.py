@@ -119,8 +119,7 @@ def hidden_by(rule: Mapping[str, Json]) -> str:
 
 @cache
 def _hides() -> dict[str, str]:
-    found: dict[str, str] = json.loads(files("driftline.payloads._suggest").joinpath("hides.json").read_bytes())
-    return found
+    return dict(json.loads(files("driftline.payloads._suggest").joinpath("hides.json").read_bytes()))
 
 
 def shown(value: object) -> Any:

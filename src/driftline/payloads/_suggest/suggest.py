@@ -383,9 +383,8 @@ class _Array:
 
 
 def _is_key(old: list[str], new: list[str]) -> bool:
-    if len(set(old)) != len(old) or len(set(new)) != len(new):
-        return False
-    return len(set(old) & set(new)) >= min(len(old), len(new)) - (len(old) != len(new))
+    is_unique = len(set(old)) == len(old) and len(set(new)) == len(new)
+    return is_unique and len(set(old) & set(new)) >= min(len(old), len(new)) - (len(old) != len(new))
 
 
 # All steps.
