@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -33,5 +34,7 @@ def main() -> None:
     """Entry point of the `driftline` command and of `python -m driftline`."""
     # NumPy's library for linear algebra, which no command uses, would start threads that spin while they wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Imports make a hundred thousand objects, all of which stay: the collector would walk them again and again.
+    gc.set_threshold(150_000, 20, 20)
     block_pandas()
     run_and_exit(driftline, sys.argv[1:])

@@ -257,9 +257,14 @@ def memory_limit(text: str | None) -> int | None:
 
 def default_limit() -> int:
     """Half of the memory that is free now."""
-    import psutil
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        import psutil  # takes 10 ms
 
-    return max(int(psutil.virtual_memory().available) // 2, SMALLEST_LIMIT)
+        free = int(psutil.virtual_memory().available)
+    return max(free // 2, SMALLEST_LIMIT)
 
 
 # Events as a folder of ordered parts, or as a table (storage §4, §6).
