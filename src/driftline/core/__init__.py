@@ -114,7 +114,11 @@ if TYPE_CHECKING:
         remove as remove,
         write_part as write_part,
     )
-    from driftline.core._processes import block_pandas as block_pandas, skip_pandas as skip_pandas
+    from driftline.core._processes import (
+        block_pandas as block_pandas,
+        keep_pages as keep_pages,
+        skip_pandas as skip_pandas,
+    )
     from driftline.core._progress import Progress as Progress, Tracker as Tracker, no_progress as no_progress
     from driftline.core._thresholds import (
         AGE as AGE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from driftline.core import Tracker, skip_pandas
+from driftline.core import Tracker, keep_pages, skip_pandas
 from driftline.errors import DriftlineError
 from driftline.spark._jobs import watched
 
@@ -33,8 +32,6 @@ BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a complete bat
 
 RESULTS = "number int, result binary"
 OWN_WORKERS = "DRIFTLINE_OWN_WORKERS"  # set where the workers run only driftline's tasks
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of glibc's mallopt
-_KEPT_BYTES = 1 << 30
 _EARLY = 4  # workers started in advance; the others start with their tasks, and a small job needs none of them
 _EARLY_MODULES = ("pyspark.sql.pandas.serializers", "driftline.spark._table_tasks")  # what takes long to import
 _TYPES: dict[str, type[DataType]]
@@ -228,13 +225,5 @@ def prepare_worker() -> None:
     if OWN_WORKERS in os.environ and "pyspark.worker" in sys.modules and gc.get_freeze_count() == 0:
         gc.freeze()
         pa.set_memory_pool(pa.system_memory_pool())
-        _keep_pages()
+        keep_pages()
         skip_pandas(pa)
-
-
-def _keep_pages() -> None:
-    """Let the C library retain the pages of freed buffers: to map and clear them again is a third of a parse."""
-    with contextlib.suppress(AttributeError, OSError):  # not glibc
-        library = ctypes.CDLL(None)
-        for setting in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
-            library.mallopt(setting, _KEPT_BYTES)

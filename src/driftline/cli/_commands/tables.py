@@ -18,7 +18,7 @@ from driftline import sinks, tables
 from driftline.cli._group import Command, Function, GroupedCommand, Words, engine_options, report_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say
-from driftline.core import io_errors, is_sqlite_file, load_function, names_revision, open_output
+from driftline.core import io_errors, is_sqlite_file, keep_pages, load_function, names_revision, open_output
 from driftline.errors import DriftlineError, OptionError, TableError
 
 if TYPE_CHECKING:
@@ -256,6 +256,7 @@ def diff(
     from driftline.tables import heading_of, memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
+    keep_pages()
     given = given_options(**rules, path=b)
     if auto is not None:
         given |= _chosen(a, b, given, with_rules=auto == "rules")
