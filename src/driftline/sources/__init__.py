@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         is_of_polars as is_of_polars,
         json_cells as json_cells,
         json_columns as json_columns,
+        json_frame as json_frame,
         plain_values as plain_values,
         take_rows as take_rows,
         value_kind as value_kind,

@@ -29,7 +29,16 @@ import pyarrow as pa
 from driftline.core import Location, Workspace, decimal_text, exact_loads, io_errors, is_url, read_object
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile, copied_to
-from driftline.sources._source import Counted, ParsedRange, RecordNumbers, Split, SplitSide, TypedRows, polars_column
+from driftline.sources._source import (
+    Counted,
+    ParsedRange,
+    RecordNumbers,
+    RowPart,
+    Split,
+    SplitSide,
+    TypedRows,
+    polars_column,
+)
 
 Row = Mapping[str, object]
 
@@ -37,14 +46,13 @@ _BATCH_ROWS = 20_000
 _NULL = "null"
 _EXACT_INTEGERS = 1 << 53  # those of a double
 _MOST_DIGITS = 38  # of a decimal of 128 bits
-_SHORT_INTEGER = 15  # characters of an integer that is a double too
-_SHORT_FLOAT = r"^-?[0-9]{1,8}\.(?:0|[0-9]{0,6}[1-9])$"  # a double's shortest text
-_TINY_FLOAT = r"^-?0\.(?:0$|0000)"  # zero may have a sign, and small numbers are written with an exponent
-_PLAIN = (  # columns whose texts are canonical, and a value of their kind
-    (r'^"[^\\]*$', ""),
-    ("^(?:true|false)$", True),
-    ("^(?:0|-?[1-9][0-9]{0,13})$", 0),
-    (r"^(?:0\.0|-?(?:0\.[1-9](?:[0-9]{0,5}[1-9])?|[1-9][0-9]{0,7}\.(?:0|[0-9]{0,6}[1-9])))$", 0.5),
+PLAIN_VALUES = (  # patterns of JSON texts that are canonical, and a value of their kind
+    (r'"[^"\\\x00-\x1f]*"', ""),
+    ("true|false", True),
+    ("0|-?[1-9][0-9]{0,14}", 0),
+    ("-?[1-8][0-9]{15}", 0),
+    ("-?[1-9][0-9]{16,17}|-?[1-8][0-9]{18}", 1 << 53),
+    (r"0\.0|-?(?:0\.[1-9](?:[0-9]{0,5}[1-9])?|[1-9][0-9]{0,7}\.(?:0|[0-9]{0,6}[1-9]))", 0.5),
 )
 _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
@@ -267,16 +275,28 @@ def plain_values(cells: pl.Series) -> pl.Series:
 
 def json_columns(table: pa.Table, records: RecordNumbers | None = None) -> pa.Table:
     """An Arrow table, or some of its rows, with every column as JSON text; names stay."""
-    arrays, at = [], None if records is None else polars_column(records)
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if is_of_polars(column.type):
-            cells = polars_column(column)
-            texts = json_cells(cells if at is None else cells.gather(at), name)
+    texts = json_frame(zip(table.column_names, table.columns, strict=True), records).rechunk()
+    return texts.to_arrow(compat_level=pl.CompatLevel.oldest()).rename_columns(table.column_names)
+
+
+def json_frame(
+    named: Iterable[tuple[str, pl.Series | pa.ChunkedArray]], records: RecordNumbers | None = None
+) -> pl.DataFrame:
+    """The JSON texts of named columns, or of some of their rows, in one step; by their positions."""
+    at = None if records is None else polars_column(records)
+    columns, texts = [], []
+    for number, (name, column) in enumerate(named):
+        if isinstance(column, pl.Series) or is_of_polars(column.type):
+            cells = column if isinstance(column, pl.Series) else polars_column(column)
+            cells = cells if at is None else cells.gather(at)
+            ready = _irregular_texts(cells, name)
         else:
             values = column.to_pylist()
-            texts = pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
-        arrays.append(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    return pa.Table.from_arrays(arrays, list(table.column_names))
+            ready = pl.Series(json_texts(values if records is None else [values[at] for at in records], name))
+        own = pl.col(str(number))
+        columns.append((cells if ready is None else ready).alias(str(number)))
+        texts.append((_text(cells.dtype, own) if ready is None else own).fill_null(_NULL).alias(str(number)))
+    return pl.DataFrame(columns).select(texts)
 
 
 def take_rows(table: pa.Table, records: RecordNumbers | pl.Series) -> pa.Table:
@@ -308,40 +328,38 @@ def is_of_polars(type_: pa.DataType) -> bool:
 
 def json_cells(cells: pl.Series, name: str) -> pl.Series:
     """The JSON texts of a column; `name` is for the error where it has none."""
-    return _texts(cells.alias("x"), name).fill_null(_NULL)
+    return json_frame([(name, cells)]).to_series()
 
 
-def _texts(cells: pl.Series, name: str) -> pl.Series:
-    kind = cells.dtype
-    if kind == pl.Null:
-        return pl.Series("x", ["null"] * len(cells), dtype=pl.String)
-    if kind.is_integer() or kind == pl.Boolean:
-        return cells.cast(pl.String)
+def _text(kind: pl.DataType, x: pl.Expr) -> pl.Expr:
+    """The JSON text of each cell of a column, null where that is null."""
+    if kind.is_integer() or kind in (pl.Boolean, pl.Null):
+        return x.cast(pl.String)
     if kind.is_float():
-        return _float_texts(cells.cast(pl.Float64))
+        return _float_text_of(x.cast(pl.Float64))
     if kind.is_decimal():
-        return cells.cast(pl.String).str.replace(r"(\..*?)0+$", "$1").str.strip_suffix(".")
+        return x.cast(pl.String).str.replace(r"(\..*?)0+$", "$1").str.strip_suffix(".")
     if kind == pl.Binary:
-        return _quoted(cells.bin.encode("hex"))
+        return _quoted(x.bin.encode("hex"))
     if isinstance(kind, pl.Datetime):
-        return _quoted(_datetime_texts(cells, kind))
-    return _nested_texts(cells.cast(pl.String) if kind in (pl.Categorical, pl.Enum) else cells, name)
+        return _quoted(_datetime_text_of(x, kind))
+    return _encoded(x.cast(pl.String) if kind in (pl.Categorical, pl.Enum) else x)
 
 
-def _nested_texts(cells: pl.Series, name: str) -> pl.Series:
-    """Of text, lists and structs; the JSON of Polars has no binary data, quotes decimals and takes NaN for null."""
+def _irregular_texts(cells: pl.Series, name: str) -> pl.Series | None:
+    """The texts of cells whose JSON Polars writes otherwise: it has no binary data inside lists and structs, quotes
+    decimals there and takes NaN for null."""
     if cells.dtype == pl.Object or _holds(cells.dtype, (pl.Binary, pl.Decimal)):
-        return pl.Series("x", json_texts(cells.to_list(), name), dtype=pl.String)
-    texts = _encoded(cells)
+        return pl.Series(json_texts(cells.to_list(), name), dtype=pl.String)
     if not _holds(cells.dtype, (pl.Float32, pl.Float64)):
-        return texts
+        return None
+    texts = cells.to_frame("x").select(_encoded(pl.col("x"))).to_series()
     at = texts.str.contains("null", literal=True).fill_null(value=False).arg_true()  # perhaps a NaN
     return texts.scatter(at, pl.Series(json_texts(cells.gather(at).to_list(), name), dtype=pl.String))
 
 
-def _float_texts(cells: pl.Series) -> pl.Series:
-    x = pl.col("x")
-    texts = (
+def _float_text_of(x: pl.Expr) -> pl.Expr:
+    return (
         pl.when(x.is_nan())
         .then(pl.lit('"NaN"'))
         .when(x == math.inf)
@@ -350,28 +368,26 @@ def _float_texts(cells: pl.Series) -> pl.Series:
         .then(pl.lit('"-Infinity"'))
         .when(x == 0)
         .then(pl.lit("0.0"))  # also -0.0, which is equal to it
-        .otherwise(_encoded(cells))
+        .otherwise(_encoded(x))
     )
-    return cells.to_frame().select(texts).to_series()
 
 
-def _datetime_texts(cells: pl.Series, kind: pl.Datetime) -> pl.Series:
+def _datetime_text_of(x: pl.Expr, kind: pl.Datetime) -> pl.Expr:
     """ISO 8601 with a T, in UTC where there is a zone, and no trailing zeros, so that units do not matter."""
-    in_utc = cells.dt.convert_time_zone("UTC") if kind.time_zone else cells
+    in_utc = x.dt.convert_time_zone("UTC") if kind.time_zone else x
     whole = in_utc.dt.strftime("%Y-%m-%dT%H:%M:%S")
     fraction = in_utc.dt.strftime("%.9f").str.replace(_TIME_ZEROS, "")
-    return whole + fraction + ("Z" if kind.time_zone else "")
+    return whole + fraction + pl.lit("Z" if kind.time_zone else "")
 
 
-def _quoted(texts: pl.Series) -> pl.Series:
-    return '"' + texts + '"'
+def _quoted(text: pl.Expr) -> pl.Expr:
+    return pl.lit('"') + text + pl.lit('"')
 
 
-def _encoded(cells: pl.Series) -> pl.Series:
+def _encoded(x: pl.Expr) -> pl.Expr:
     """The JSON of Polars: that of an object `{"x":…}` without the parts around the value."""
-    objects = cells.to_frame("x").select(pl.struct("x").struct.json_encode()).to_series()
-    texts = objects.str.strip_prefix('{"x":').str.head(-1)
-    return texts.to_frame("x").select(pl.when(pl.lit(cells.is_not_null())).then(pl.col("x"))).to_series()
+    text = pl.struct(x.alias("x")).struct.json_encode().str.strip_prefix('{"x":').str.head(-1)
+    return pl.when(x.is_not_null()).then(text)
 
 
 def _holds(kind: Any, inner: tuple[type[pl.DataType], ...]) -> bool:
@@ -456,11 +472,12 @@ class SpooledBatch(_ArrowFile):
 
     header: tuple[str, ...]
 
-    def read(self) -> ParsedRange:
+    def read(self, part: RowPart | None = None) -> ParsedRange:
         table = self.stored()
-        missing = pa.array([_NULL] * table.num_rows, pa.large_string())
-        columns = [table.column(name) if name in table.column_names else missing for name in self.header]
-        return ParsedRange(table.num_rows, pa.Table.from_arrays(columns, list(self.header)))
+        for name in self.header:
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array([_NULL] * table.num_rows, pa.large_string()))
+        return ParsedRange(table.num_rows, table.select(self.header))
 
 
 def spool_rows(
@@ -488,9 +505,12 @@ class JsonBatches:
         self._written: list[tuple[str, int, int]] = []
         self._parts: list[pl.DataFrame] = []
 
-    def add_texts(self, at: pl.Series, columns: Mapping[str, pl.Series]) -> None:
-        """Add objects by the texts of their members; `at` are their positions in the block."""
-        self._add(at, {name: _canonical(cells, self._kinds[name]) for name, cells in columns.items()})
+    def add_texts(self, at: pl.Series, columns: Mapping[str, pl.Series], plain: Mapping[str, object]) -> None:
+        """Add objects by the texts of their members, canonical and of one kind (or null) in the columns of `plain`."""
+        for name, value in plain.items():
+            self._kinds[name].note(value)
+        irregular = {name: _canonical(columns[name], self._kinds[name]) for name in columns.keys() - plain.keys()}
+        self._add(at, {**columns, **irregular})
 
     def add_rows(self, at: pl.Series, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -522,42 +542,19 @@ class JsonBatches:
 
 def _canonical(cells: pl.Series, kinds: _ValueKinds) -> pl.Series:
     """The texts of JSON values as `json_text` writes them, with a note of their kinds."""
-    given = cells.filter(cells != _NULL)
-    first = given[0] if len(given) else ""
-    for pattern, value in _PLAIN:  # most columns are of one kind
-        if re.search(pattern, first) and given.str.contains(pattern).all():
-            kinds.note(value)
+    left = (cells != _NULL).arg_true()
+    first = cells[left[0]] if len(left) else ""
+    for pattern, value in sorted(PLAIN_VALUES, key=lambda one: not re.fullmatch(one[0], first)):
+        if not len(left):
             return cells
-    x = pl.col("x")
-    is_text, is_integer = x.str.starts_with('"'), x.str.contains(r"^-?[0-9]+$")
-    is_word = x.is_in(["null", "true", "false"])
-    is_short = x.str.contains(_SHORT_FLOAT) & ~x.str.contains(_TINY_FLOAT)
-    is_plain = is_word | (is_text & ~x.str.contains("\\", literal=True)) | (is_integer & (x != "-0")) | is_short
-    facts = cells.to_frame("x").select(
-        plain=is_plain, text=is_text, whole=is_integer, short=is_short, boolean=x.is_in(["true", "false"])
-    )
-    for name, value in (("text", ""), ("whole", 0), ("short", 0.5), ("boolean", True)):
-        if facts[name].any():
+        fits = cells.gather(left).str.contains(f"^(?:{pattern})$")
+        if fits.any():
             kinds.note(value)
-    long = cells.filter(facts["whole"] & (cells.str.len_bytes() > _SHORT_INTEGER))
-    for text in {*long.gather_every(max(1, len(long) // 100)), *_ends(long)}:
-        kinds.note(int(text))
-    at = (~facts["plain"]).arg_true()
-    if not len(at):
-        return cells
-    values = [exact_loads(text) for text in cells.gather(at)]
+            left = left.filter(~fits)
+    values = [exact_loads(text) for text in cells.gather(left)]
     for value in values:
         kinds.note(value)
-    return cells.scatter(at, pl.Series([json_text(value) for value in values], dtype=pl.String))
-
-
-def _ends(integers: pl.Series) -> list[Any]:
-    """The longest integers: the first and the last by text, which are the largest of either sign."""
-    if not len(integers):
-        return []
-    digits = integers.str.strip_chars_start("-")
-    longest = integers.filter(digits.str.len_bytes() == digits.str.len_bytes().max())
-    return [longest.min(), longest.max()]
+    return cells.scatter(left, pl.Series([json_text(value) for value in values], dtype=pl.String))
 
 
 def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:

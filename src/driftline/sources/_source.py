@@ -74,7 +74,7 @@ class Opening:
 
 _READING = (
     "header", "types", "fingerprint", "lay_out", "normalized", "records", "sample", "text_table",  # of a source
-    "read", "read_part", "pick", "count", "head", "typed_rows",  # of a split
+    "read", "pick", "count", "head", "typed_rows", "frame",  # of a split
 )  # fmt: skip
 _OURS = ("builtins", "driftline", "concurrent", "asyncio")
 
@@ -240,12 +240,8 @@ class Split(_Reader, ABC):
         """About how many bytes are read, for progress and balance."""
 
     @abstractmethod
-    def read(self) -> ParsedRange:
-        """All rows as Arrow columns, or their error."""
-
-    def read_part(self, part: RowPart) -> ParsedRange:
-        """At least this part of all rows."""
-        return self.read()
+    def read(self, part: RowPart | None = None) -> ParsedRange:
+        """All rows as Arrow columns, at least those of a part if it is given, or their error."""
 
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
@@ -270,15 +266,20 @@ class TypedRows(Split):
     def typed_rows(self) -> pa.Table:
         """All rows as they are stored."""
 
-    def read(self) -> ParsedRange:
+    def frame(self) -> pl.DataFrame:
+        """All rows in Polars, if it has columns of their types; read once, they can be fetched from it."""
+        import polars as pl
+
+        return pl.DataFrame(pl.from_arrow(self.typed_rows(), rechunk=False))
+
+    def read(self, part: RowPart | None = None) -> ParsedRange:
         table = self.pick(None)
         return ParsedRange(table.num_rows, table)
 
     def pick(self, records: RecordNumbers | None, known: RecordIndex | None = None) -> pa.Table:
         from driftline.sources._cells import json_columns
 
-        held = None if known is None else known.table
-        return json_columns(self.typed_rows() if held is None else held, records)
+        return json_columns(self.typed_rows(), records)
 
     def count(self) -> Counted:
         rows = self.typed_rows().num_rows
@@ -298,25 +299,12 @@ class RowPart(NamedTuple):
     text: bool = False
 
 
-class Spelling(NamedTuple):
-    """How the writer of text records writes cells: equal cells may be written in several ways."""
-
-    quotes_needlessly: bool
-    quotes_empty: bool
-    leaves_empty: bool
-
-    def agrees(self, other: Spelling) -> bool:
-        """Whether both probably write equal cells alike."""
-        mixes_empty = (self.quotes_empty and other.leaves_empty) or (self.leaves_empty and other.quotes_empty)
-        return self.quotes_needlessly == other.quotes_needlessly and not mixes_empty
-
-
 class RecordIndex(NamedTuple):
     """What is known of a split's records: their number, and the offset behind each or the rows themselves."""
 
     number: int | None = None
     ends: npt.NDArray[np.int32] | None = None
-    table: pa.Table | None = None  # its typed rows, if they are still in memory
+    frame: pl.DataFrame | None = None  # its typed rows, if they are still in memory
 
 
 class Counted(NamedTuple):
@@ -360,7 +348,7 @@ class EarlySplit(Split):
     def __init__(self, split: Split, pool: Executor, part: RowPart | None = None) -> None:
         self.split = split
         self._part = part
-        self._reading: Future[ParsedRange] | None = pool.submit(self._read, part)
+        self._reading: Future[ParsedRange] | None = pool.submit(split.read, part)
         self.pick, self.count, self.head = split.pick, split.count, split.head  # type: ignore[method-assign]
 
     @property
@@ -371,19 +359,10 @@ class EarlySplit(Split):
     def files(self) -> tuple[InputFile, ...]:
         return self.split.files
 
-    def read(self) -> ParsedRange:
-        return self._begun(None)
-
-    def read_part(self, part: RowPart) -> ParsedRange:
-        return self._begun(part)
-
-    def _begun(self, part: RowPart | None) -> ParsedRange:
+    def read(self, part: RowPart | None = None) -> ParsedRange:
         """The result of the started read, if it is this one; it is returned once and not stored."""
         reading, self._reading = self._reading, None
-        return self._read(part) if reading is None or part != self._part else reading.result()
-
-    def _read(self, part: RowPart | None) -> ParsedRange:
-        return self.split.read() if part is None else self.split.read_part(part)
+        return self.split.read(part) if reading is None or part != self._part else reading.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +378,7 @@ class SplitSide:
     kinds: Mapping[str, str] = field(default_factory=dict)  # what typed columns hold: number, boolean, date, datetime
     schema: pa.Schema | None = None  # of the `typed_rows` of every split, where all of them have those
     delimiter: str | None = None  # of text records; then every split is a `TextSplit`
-    spelling: Spelling | None = None  # of text records whose text may be compared
+    quotes: float | None = None  # about how many a text record has, if the text of records may be compared
 
     @property
     def size(self) -> int:

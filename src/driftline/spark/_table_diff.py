@@ -88,7 +88,7 @@ def run(job: TableDiffJob, write: jobs.Write, sizes: SparkPlan | None = None) ->
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
                 write(event_line(kernels.column_stats_event(compared, done.stats, changes)))
-            write(kernels.stats_line(done.stats))
+            write(kernels.event_line(done.stats.to_event()))
     profile = kernels.joined_profile(done.findings.profiles(), compared, done.stats)
     columns = kernels.changes_by_column(compared, changes)
     return replace(done.stats, columns=columns, profile=profile, options=job.options)

@@ -40,6 +40,7 @@ ENGINES: dict[str, str] = {
 SMALL_BYTES = 512 << 10  # both files together; plain Python is faster than the import of Polars
 SMALLEST_LIMIT = 64 << 20
 _EARLY_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
+_SPLIT_BYTES = 4 << 20  # what is made of it fits the cache and is reused by the next split
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _HASH_BYTES = 192 << 20  # as many small arrays; beyond it appending to files is faster and takes half the memory
 _BASE_BYTES = 200 << 20  # memory of Python, Arrow and Polars
@@ -89,7 +90,7 @@ class LocalPlan:
     """Sizes of splits, buckets and ranges; every choice gives the same bytes."""
 
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
-    split_bytes: int = 8 << 20
+    split_bytes: int = _SPLIT_BYTES
     early_bytes: int = _EARLY_BYTES
     bucket_rows: int = 130_000
     range_bytes: int = _RANGE_BYTES
@@ -101,13 +102,13 @@ class LocalPlan:
         """Sizes that together stay within a memory limit."""
         threads = os.cpu_count() or 1
         free = max(memory - _BASE_BYTES, 64 << 20)
-        piece = min(8 << 20, free // (threads * 24))
+        piece = min(_SPLIT_BYTES, free // (threads * 24))
         return cls(
             threads=threads,
             split_bytes=piece,
             early_bytes=min(_EARLY_BYTES, free // 6),
             bucket_rows=max(10_000, piece // 64),
-            range_bytes=min(_RANGE_BYTES, piece),
+            range_bytes=min(_RANGE_BYTES, piece * 2),
             hash_bytes=min(_HASH_BYTES, free // 4),
             chunk_bytes=free // 8,
         )
@@ -184,7 +185,7 @@ def _run_kernels(
                 changes.update(dict(zip((column.a for column in compared.columns), encoded.changes, strict=True)))
             if job.options.column_stats:
                 write(event_line(_events.column_stats_event(compared, stats, changes)))
-            write(_events.stats_line(stats))
+            write(event_line(stats.to_event()))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -175,7 +175,3 @@ def event_line(event: Event) -> bytes:
     b'{"type":"stats",'
     """
     return (_encode(event) + "\n").encode()
-
-
-def stats_line(stats: Stats) -> bytes:
-    return event_line(stats.to_event())

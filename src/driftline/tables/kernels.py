@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from driftline.tables._events import (
         changes_by_column as changes_by_column,
         column_stats_event as column_stats_event,
+        event_line as event_line,
         joined_profile as joined_profile,
         schema_event as schema_event,
-        stats_line as stats_line,
     )
     from driftline.tables._kernels.match import (
         ROW_HASH as ROW_HASH,

@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 from driftline.core import io_errors
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
-from driftline.sources._source import Counted, ParsedRange, RecordIndex, RowLengthError, RowPart, Spelling, Split
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RowLengthError, RowPart, Split
 
 Positions = npt.NDArray[np.int64]
 
@@ -233,28 +233,6 @@ def quoting_is_sound(data: bytes, delimiter: str = ",", quotes: Positions | None
     return bool(starts_field.all() and ends_field.all())
 
 
-def spelling_of(data: bytes, delimiter: str) -> Spelling:
-    """How the writer of soundly quoted data quotes cells, from a part of it that starts at a record.
-
-    >>> spelling_of(b'1,"a",\\n', ",")
-    Spelling(quotes_needlessly=True, quotes_empty=False, leaves_empty=True)
-    """
-    cells, edge = _cells_in_one_pair(data), delimiter.encode()
-    return Spelling(
-        any(cell and edge not in cell and b"\n" not in cell and b"\r" not in cell for cell in cells),
-        b"" in cells,
-        any(pair in data for pair in (edge + edge, edge + b"\n", edge + b"\r", b"\n" + edge)),
-    )
-
-
-def _cells_in_one_pair(data: bytes) -> list[bytes]:
-    """The quoted cells without a quote in them; a doubled quote closes and opens at once."""
-    quotes = quote_positions(data).tolist()
-    opening, closing = quotes[0::2], quotes[1::2]
-    around = zip([-2, *closing], opening, closing, [*opening[1:], len(data) + 1], strict=False)
-    return [data[start + 1 : end] for before, start, end, after in around if before + 1 != start and end + 1 != after]
-
-
 def record_ends(data: bytes, records: int | None = None) -> Positions:
     """The offset behind each record of soundly quoted data; LF, CRLF and a lone CR end a record.
 
@@ -347,13 +325,10 @@ class CsvSplit(Split):
     def files(self) -> tuple[InputFile, ...]:
         return (self.range.file,)
 
-    def read(self) -> ParsedRange:
-        return replace(parse_range(self.range.read(), self.header, self.reading), data=None)
-
-    def read_part(self, part: RowPart) -> ParsedRange:
-        """Some columns of all rows, and the bytes of the records if requested."""
-        parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
-        return parsed if part.text else replace(parsed, data=None)
+    def read(self, part: RowPart | None = None) -> ParsedRange:
+        columns = None if part is None else part.columns or self.header[:1]
+        parsed = parse_range(self.range.read(), self.header, self.reading, columns)
+        return parsed if part is not None and part.text else replace(parsed, data=None)
 
     def pick(self, records: Positions, known: RecordIndex | None = None) -> pa.Table:
         return pick_records(self.range.read(), records, self.header, self.reading, known)
@@ -506,10 +481,11 @@ def _line_end_outside_quotes(window: bytes, inside: bool) -> tuple[int | None, b
         position = quote + 1
 
 
-def look_at_start(ranges: Sequence[ByteRange], delimiter: str) -> tuple[float, Spelling]:
-    """About how many bytes a record has, and how cells are written, by a sample of the first range."""
+def look_at_start(ranges: Sequence[ByteRange]) -> tuple[float, float]:
+    """About how many bytes and how many quotes a record has, by a sample of the first range."""
     if not ranges:
-        return 1.0, spelling_of(b"", delimiter)
+        return 1.0, 0.0
     first = ranges[0]
     sample = ByteRange(first.file, first.start, min(first.end, first.start + _SAMPLE_BYTES)).read()
-    return len(sample) / max(len(record_ends(sample)), 1), spelling_of(sample, delimiter)
+    records = max(len(record_ends(sample)), 1)
+    return len(sample) / records, count_quotes(sample) / records

@@ -148,7 +148,7 @@ class CsvSource(Source):
         # Without a header the blank lines before the first row are in the ranges.
         blank = 0 if self.reading.no_header else layouts[0].blank
         first_record = 1 if self.reading.no_header else blank + 2
-        record_bytes, spelling = look_at_start(ranges, self.reading.delimiter)
+        record_bytes, quotes = look_at_start(ranges)
         return SplitSide(
             header,
             splits,
@@ -156,7 +156,7 @@ class CsvSource(Source):
             first_record=first_record,
             skipped=0 if self.reading.no_header else sum(layout.blank for layout in layouts),
             delimiter=self.reading.delimiter,
-            spelling=None if self.reading.leaves_out else spelling,
+            quotes=None if self.reading.leaves_out else quotes,
         )
 
     def normalized(self, side: str, workspace: Workspace, pool: Pool = None) -> CsvSource:

@@ -29,6 +29,7 @@ Row = Mapping[str, Any]
 _BLOCK_BYTES = 8 << 20
 _MOST_MEMBERS = 100  # of an object that is taken apart by a regular expression
 _MOST_SHAPES = 8  # of objects in one block
+_DECIDED = 3  # the patterns of plain values in which each character decides what follows; others are slow
 _DOCUMENTS = (".json", ".geojson")
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -122,26 +123,40 @@ class Block:
             return
         texts = pl.Series(self.texts, dtype=pl.String)
         left = pl.arange(len(texts), eager=True)  # positions of objects that are still to be taken apart
-        for _ in range(_MOST_SHAPES):
-            names = self._shape(int(left[0]), texts) if len(left) else None
-            if names is None:
+        for turn in range(_MOST_SHAPES):
+            members = self._shape(int(left[0]), texts) if len(left) else None
+            if members is None:
                 break
-            cells = texts.gather(left).str.extract_groups(_pattern(names)).struct.unnest()
+            plain = dict(_plain_members(members)) if turn % 2 == 0 else {}
+            pattern = _pattern({name: plain[name][0] if name in plain else _VALUE for name in members})
+            cells = texts.gather(left).str.extract_groups(pattern).struct.unnest()
             fits = cells.to_series(0).is_not_null()
-            batches.add_texts(left.filter(fits), dict(zip(names, cells.filter(fits).get_columns(), strict=True)))
+            columns = dict(zip(members, cells.filter(fits).get_columns(), strict=True))
+            batches.add_texts(left.filter(fits), columns, {name: value for name, (_, value) in plain.items()})
             left = left.filter(~fits)
         batches.add_rows(left, [self.parsed(at, text) for at, text in zip(left, texts.gather(left), strict=True)])
         batches.end(len(texts))
 
-    def _shape(self, at: int, texts: pl.Series) -> list[str] | None:
-        """The members of an object, if it is one that a regular expression takes apart."""
+    def _shape(self, at: int, texts: pl.Series) -> dict[str, str] | None:
+        """The members of an object and their texts, if it is one that a regular expression takes apart."""
         value = self.parsed(at, texts[at])
         is_flat = 0 < len(value) <= _MOST_MEMBERS and not any(isinstance(cell, (list, dict)) for cell in value.values())
-        return list(value) if is_flat and re.fullmatch(_pattern(list(value)), texts[at]) else None
+        found = re.fullmatch(_pattern(dict.fromkeys(value, _VALUE)), texts[at]) if is_flat else None
+        return None if found is None else dict(zip(value, found.groups(), strict=True))
 
 
-def _pattern(names: Sequence[str]) -> str:
-    members = (f"{_escaped(name)}{_SPACE}:{_SPACE}{_VALUE}" for name in names)
+def _plain_members(members: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, object]]]:
+    """The patterns of members that hold plain values in one object, as in most others, and a value of each kind."""
+    from driftline.sources._cells import PLAIN_VALUES
+
+    for name, text in members.items():
+        for pattern, value in PLAIN_VALUES[:_DECIDED]:
+            if re.fullmatch(pattern, text):
+                yield name, (f"({pattern}|null)", value)
+
+
+def _pattern(values: Mapping[str, str]) -> str:
+    members = (f"{_escaped(name)}{_SPACE}:{_SPACE}{value}" for name, value in values.items())
     return rf"^{_SPACE}\{{{_SPACE}{f'{_SPACE},{_SPACE}'.join(members)}{_SPACE}\}}{_SPACE}$"
 
 
@@ -159,13 +174,14 @@ def _lines(data: bytes, first: int, name: str) -> Block:
     except UnicodeDecodeError as error:
         number = first + data.count(b"\n", 0, error.start)
         raise _bad_line(name, number, f"not JSON: not UTF-8: {error.reason}") from None
-    ends = np.flatnonzero(np.frombuffer(data + b"\n", np.uint8) == ord("\n")) + 1
+    data += b"\n"
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64))
-    lines = pa.Array.from_buffers(pa.large_string(), len(ends), [None, offsets, pa.py_buffer(data + b"\n")])
-    texts = polars_column(lines)
+    texts = polars_column(pa.Array.from_buffers(pa.large_string(), len(ends), [None, offsets, pa.py_buffer(data)]))
+    if texts.str.starts_with("{").all():
+        return Block(texts, range(first, first + len(texts)), name)
     kept = texts.str.contains(r"[^ \t\r\n]").arg_true()
-    numbers = (kept + first).to_list()
-    return Block(texts if len(kept) == len(texts) else texts.gather(kept), numbers, name)
+    return Block(texts.gather(kept), (kept + first).to_list(), name)
 
 
 # Documents: the rows are the elements of an array.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from driftline.core import Workspace, io_errors
@@ -13,8 +16,12 @@ from driftline.sources._addresses import Address, InputFile
 from driftline.sources._source import ColumnarFiles, ColumnarSplit, Counted, Opening, Pool, Source, SplitSide, TypedRows
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+# Types whose values Polars reads as Arrow does.
+_BY_POLARS = re.compile(r"u?int(?:8|16|32|64)|float|double|bool|(?:large_)?string|date32\[day\]")
 
 
 def open_input(address: Address, opening: Opening) -> ParquetSource:
@@ -40,7 +47,12 @@ class ParquetSource(ColumnarFiles):
         with opened(file) as found:
             schema, about = found.schema_arrow, found.metadata
         groups = [about.row_group(number) for number in range(about.num_row_groups)]
-        splits = [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
+        ends = list(accumulate(one.num_rows for one in groups))
+        by_polars = type(file) is InputFile and all(_BY_POLARS.fullmatch(str(type_)) for type_ in schema.types)
+        splits = [
+            RowGroup(file, number, one.total_byte_size, one.num_rows, end - one.num_rows if by_polars else None)
+            for number, (one, end) in enumerate(zip(groups, ends, strict=True))
+        ]
         return schema, about.num_rows, splits
 
 
@@ -49,6 +61,7 @@ class RowGroup(ColumnarSplit):
     """One row group."""
 
     rows: int
+    first: int | None = None  # the number of its first row in a file that Polars may read
 
     def count(self) -> Counted:
         return Counted(self.rows, self.rows)
@@ -56,6 +69,19 @@ class RowGroup(ColumnarSplit):
     def typed_rows(self) -> pa.Table:
         with opened(self.file) as file:
             return file.read_row_group(self.number, use_threads=False)
+
+    def frame(self) -> pl.DataFrame:
+        """The same values; Polars decodes text at twice the speed of Arrow."""
+        import polars as pl
+
+        if self.first is not None:
+            path = os.path.abspath(self.file.path)
+            try:
+                stored = pl.scan_parquet(path, glob=False, hive_partitioning=False, use_statistics=False, cache=False)
+                return stored.slice(self.first, self.rows).collect()
+            except (pl.exceptions.PolarsError, OSError):
+                pass  # Arrow reads it, or says what is wrong with it
+        return TypedRows.frame(self)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address
-from driftline.sources._source import Opening, ParsedRange, Pool, Source, Split, SplitSide, quoted
+from driftline.sources._source import Opening, ParsedRange, Pool, RowPart, Source, Split, SplitSide, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +146,7 @@ class KeyRange(Split):
     high: int
     size: int = field()
 
-    def read(self) -> ParsedRange:
+    def read(self, part: RowPart | None = None) -> ParsedRange:
         table = self._fetched()
         return ParsedRange(table.num_rows, table)
 

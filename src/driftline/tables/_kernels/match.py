@@ -114,10 +114,10 @@ def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | No
     return order, np.searchsorted(numbers[order], np.arange(1, buckets)).tolist()
 
 
-def as_frame(table: pa.Table) -> pl.DataFrame:
-    """The same columns as a Polars frame, without copying the text; see `column_name` for their names."""
-    frame = pl.from_arrow(table.rename_columns([column_name(name) for name in table.column_names]), rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
+def as_frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
+    """The same columns in another frame, without copying the text; see `column_name` for their names."""
+    frame = pl.DataFrame(pl.from_arrow(table, rechunk=False)) if isinstance(table, pa.Table) else table.clone()
+    frame.columns = list(map(column_name, frame.columns))
     return frame
 
 

@@ -354,29 +354,23 @@ def _changes(
     before: pl.DataFrame, after: pl.DataFrame, differing_rows: Sequence[pl.Series], compared: Comparison
 ) -> tuple[pl.Series, pl.Series]:
     """For each row the names of its changed columns and their deltas, both as comma-separated JSON text."""
-    names: list[pl.Expr] = []
-    deltas: list[pl.Expr] = []
-    cells: list[pl.Series] = []
-    for number, (column, differs) in enumerate(zip(compared.columns, differing_rows, strict=True)):
-        if differs.any():
+    names: list[pl.Series] = []
+    deltas: list[pl.Series] = []
+    for column, differs in zip(compared.columns, differing_rows, strict=True):
+        at = differs.arg_true()
+        if len(at):
             label = "," + json.dumps(column.a, ensure_ascii=False)
-            old = _values(before[column_name(column.a)], typed=compared.typed_a)
-            new = _values(after[column_name(column.b)], typed=compared.typed_b)
-            delta = _joined(['{"from":', old, ',"to":', new, "}"], before.height)
-            cells += [differs.alias(f"differs{number}"), delta.alias(f"delta{number}")]
-            mask = pl.col(f"differs{number}")
-            names.append(_only_where(mask, pl.lit(label)))
-            deltas.append(_only_where(mask, pl.concat_str(pl.lit(label + ":"), pl.col(f"delta{number}"))))
-    if not cells:
+            old = _values(before[column_name(column.a)].gather(at), typed=compared.typed_a)
+            new = _values(after[column_name(column.b)].gather(at), typed=compared.typed_b)
+            delta = _joined([label + ':{"from":', old, ',"to":', new, "}"], len(at))
+            number = differs.cum_sum() * differs  # of the row among those that differ, 0 for others
+            names.append(pl.Series(["", label]).gather(differs.cast(pl.UInt32)))
+            deltas.append(pl.concat([pl.Series([""]), delta]).rechunk().gather(number))
+    if not names:
         nothing = pl.Series([""] * before.height, dtype=pl.String)
         return nothing, nothing
-    texts = pl.DataFrame(cells).select(pl.concat_str(names).alias("names"), pl.concat_str(deltas).alias("deltas"))
     # Every item starts with a comma, so the first one is removed.
-    return texts["names"].str.slice(1), texts["deltas"].str.slice(1)
-
-
-def _only_where(mask: pl.Expr, text: pl.Expr) -> pl.Expr:
-    return pl.when(mask).then(text).otherwise(pl.lit(""))
+    return _joined(names, before.height).str.slice(1), _joined(deltas, before.height).str.slice(1)
 
 
 def _values(cells: pl.Series, *, typed: bool) -> pl.Series:

@@ -88,7 +88,7 @@ class HashedSplit:
     missing_key: tuple[int, str] | None = None
     has_texts: bool = True  # False: the texts of records were requested, but rows differ from their records
     ends: npt.NDArray[np.int32] | None = None  # the offset behind each record, where it was found
-    table: pa.Table | None = None  # typed rows
+    frame: pl.DataFrame | None = None  # typed rows
 
     def problems(self, side: Side, first_record: int, width: int) -> list[Problem]:
         """Its row errors, with the record numbers of the file."""
@@ -106,10 +106,11 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
     """Read a split and hash its rows."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
-    parsed = _read(split, side, plan)
-    if parsed.table is None:
+    held = cast(TypedRows, split).frame() if plan.by_value else None
+    parsed = split.read(plan.text and plan.text["AB".index(side)]) if held is None else ParsedRange(held.height)
+    if held is None and parsed.table is None:
         return HashedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
-    frame = match.as_frame(parsed.table)
+    frame = match.as_frame(parsed.table if held is None else held)
     records = np.arange(frame.height) if parsed.numbers is None else parsed.numbers
     texts = None
     if not plan.by_record:
@@ -122,17 +123,7 @@ def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedS
     parts = match.hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
     ends = None if texts is None else texts.ends
-    held = parsed.table if plan.by_value else None
-    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends, table=held)
-
-
-def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
-    if plan.text is not None:
-        return split.read_part(plan.text["AB".index(side)])
-    if not plan.by_value:
-        return split.read()
-    table = cast(TypedRows, split).typed_rows()
-    return ParsedRange(table.num_rows, table)
+    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends, frame=held)
 
 
 def _keys_and_texts(frame: pl.DataFrame, texts: sources.RecordTexts, side: Side, plan: DiffPlan) -> match.HashedColumns:
@@ -237,9 +228,13 @@ def fetch_kept(
     """The rows as `fetch_rows` gives them, and in the order of the split with their cells as they are stored."""
     needed = needed[np.argsort(needed["place"])]
     records = match.row_in_split(needed["place"]).astype(np.int64)
+    cells = None
     if typed and isinstance(split, TypedRows):
         cells = sources.take_rows(split.typed_rows(), records)
         frame = match.as_frame(sources.json_columns(cells))
+    elif known is not None and known.frame is not None:
+        frame = sources.json_frame(zip(known.frame.columns, known.frame.get_columns(), strict=True), records)
+        frame.columns = list(map(match.column_name, known.frame.columns))
     else:
         cells = split.pick(records, known)
         frame = match.as_frame(cells)
@@ -301,7 +296,7 @@ class HashedSide:
     has_texts: bool = True
     space: int = 0  # bytes of typed rows that stay in memory until they are fetched
     _ends: list[npt.NDArray[np.int32] | None] = field(default_factory=list)  # behind each record, split by split
-    _tables: list[pa.Table | None] = field(default_factory=list)
+    _frames: list[pl.DataFrame | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.first_records.append(self.layout.first_record)
@@ -317,12 +312,12 @@ class HashedSide:
         self.total_rows += hashed.rows
         self.skipped += hashed.records - hashed.rows
         self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
-        self.space -= 0 if hashed.table is None else hashed.table.nbytes
-        self._tables.append(hashed.table if self.space > 0 else None)
+        self.space -= 0 if hashed.frame is None else int(hashed.frame.estimated_size())
+        self._frames.append(hashed.frame if self.space > 0 else None)
 
     def known(self, split: int) -> RecordIndex:
-        table, self._tables[split] = self._tables[split], None
-        return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split], table)
+        frame, self._frames[split] = self._frames[split], None
+        return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split], frame)
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
