@@ -302,6 +302,20 @@ def test_too_many_pairs_are_counted_as_lower_bounds() -> None:
     assert math.isfinite(profile.largest)
 
 
+@pytest.mark.parametrize("distinct", [400, 512, 513, 600, 1_000, 1_025, 3_000])
+def test_many_pairs_are_told_alike_by_every_engine(distinct: int) -> None:
+    chance = random.Random(distinct)
+    values = [*(f"k{number}" for number in range(distinct)), *(f"k{chance.randrange(distinct)}" for _ in range(300))]
+    values += ["often"] * 900 + ["x" * 120 if distinct == 400 else "once"]
+    chance.shuffle(values)
+    a, b = ([{"id": f"{n:05}", "v": mark + value} for n, value in enumerate(values)] for mark in ("", "+"))
+    profiles = [_profile(a, b, engine).to_dict() for engine in ("local", "vectorized")]
+    assert profiles[0] == profiles[1]
+    column = profiles[0]["columns"]["v"]
+    assert column["frequent_is_approximate"] == (distinct == 400 or distinct + 2 > 512)
+    assert column["frequent"][0] == {"from": "often", "to": "+often", "count": 900}
+
+
 def test_a_block_of_added_rows_is_named() -> None:
     a = [{"id": f"{number:03}", "v": "x"} for number in range(10)]
     b = [*a, *({"id": f"{number:03}", "v": "x"} for number in range(100, 150))]

@@ -77,6 +77,7 @@ _SHAPE = re.compile("%[dm]")
 _SAME = 1e-9  # share by which offsets and factors of doubles may differ and count as one
 _NEARLY_ALL = 0.99
 _OFTEN = 0.1  # share of the changes from which a pair or a rule is worth a word
+_COUNTED = 0.01  # share of the changes from which a pair of an approximate profile is listed
 _MOSTLY = 0.8  # share of the changes that a suggested tolerance hides at least
 _SMALL = 0.001  # a suggested tolerance, as a share of the column's largest number
 _LEAST_ROWS = 10
@@ -120,7 +121,7 @@ class ColumnProfile:
     null_words: set[str] = field(default_factory=set)  # in them
     date_forms: Counter[Pair] = field(default_factory=Counter)  # pairs of types by which dates are the same
     pairs: dict[Pair, int] = field(default_factory=dict)
-    left_out: bool = False  # whether pairs are missing in `pairs`: then its counts are lower bounds
+    left_out: bool = False  # whether pairs are missing in `pairs`
     typed: Typed = _UNTYPED
 
     def add(self, before: str, after: str) -> None:
@@ -212,6 +213,11 @@ class ColumnProfile:
     def changes(self) -> int:
         return self.kinds.total()
 
+    @property
+    def is_approximate(self) -> bool:
+        """Whether there are more pairs than are kept, or longer ones, however the output was cut into parts."""
+        return self.left_out or len(self.pairs) > MOST_PAIRS
+
     def within(self, size: float) -> int:
         """How many pairs of numbers a tolerance of that size, which is one of `SIZES`, finds equal."""
         return sum(self.sizes[: SIZES.index(size) + 1])
@@ -223,10 +229,10 @@ class ColumnProfile:
         return next((size for size in SIZES if self.within(size) >= needed), None) if needed else None
 
     def frequent(self, most: int = 3) -> list[tuple[Any, Any, int]]:
-        """The most frequent pairs of values that occur more than once; with `left_out`, at least so often."""
-        found = _most_frequent(self.pairs)[:most]
-        typed = self.typed
-        return [(_value(a, typed[0]), _value(b, typed[1]), count) for (a, b), count in found if count > 1]
+        """The most frequent pairs of values that occur more than once; no rare ones where pairs are missing."""
+        least = max(2, _COUNTED * self.changes if self.is_approximate else 2)
+        found, typed = _most_frequent(self.pairs)[:most], self.typed
+        return [(_value(a, typed[0]), _value(b, typed[1]), count) for (a, b), count in found if count >= least]
 
     def words(self) -> list[str]:
         """The kinds of change, most frequent first, with what all changes of a kind have in common."""
@@ -237,7 +243,8 @@ class ColumnProfile:
             texts = [f"{count:,} {words}" for (_, count), words in zip(kinds, texts, strict=True)]
         for before, after, count in self.frequent(1):
             if count >= max(2, _OFTEN * self.changes):
-                texts.append(f"{shown(before)} → {shown(after)} {'at least ' if self.left_out else ''}{count:,}×")
+                least = "at least " if self.is_approximate else ""
+                texts.append(f"{shown(before)} → {shown(after)} {least}{count:,}×")
         return texts
 
     def _detail(self, kind: str) -> str:
@@ -258,7 +265,7 @@ class ColumnProfile:
             "kinds": {kind: self.kinds[kind] for kind in KIND_WORDS if self.kinds[kind]},
             "words": self.words(),
             "frequent": [{"from": a, "to": b, "count": count} for a, b, count in self.frequent(10)],
-            "frequent_is_approximate": self.left_out,
+            "frequent_is_approximate": self.is_approximate,
         }
         measures = {"offset": self.offset, "factor": self.factor, "shift_seconds": self.shift}
         found |= {name: span.only for name, span in measures.items() if span is not None and span.only is not None}
