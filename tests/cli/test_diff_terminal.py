@@ -148,3 +148,14 @@ def test_a_difference_without_room_leaves_no_dots(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{key},{cell.upper()}1\n" for key, cell in rows))
     _, screen = on_terminal(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id"], 60)
     assert [line.split() for line in plain(screen) if line.startswith("~  2")] == [["~", "2", "v", "5", "51"]]
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_long_names_of_columns_are_told_apart(tmp_path: Path, columns: int) -> None:
+    names = [f"a_column_with_a_rather_long_name_of_number_{number:02}" for number in range(6)]
+    rows = [",".join(["k", *(f"{side}{number}" for number in range(6))]) for side in "ab"]
+    code, screen = on_terminal(_pair(tmp_path, ",".join(["id", *names]), rows[:1], rows[1:]), columns)
+    assert code == 1
+    lines = plain(screen)
+    for number in range(6):
+        assert sum(f"ber_{number:02} " in line for line in lines) == 2, "a line of the columns, and one of the cells"

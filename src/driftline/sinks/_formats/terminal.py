@@ -110,13 +110,13 @@ def _columns(seen: Seen, profile: Event, width: int) -> Table | None:
     table.columns[2].justify = table.columns[3].justify = "right"
     ordered = sorted(seen.changes.items(), key=lambda item: (-item[1], item[0]))
     listed = ordered[:_MOST_COLUMNS_LISTED]
-    names = max(len("column"), *(len(_short(name)) for name, _ in listed))
+    names = max(len("column"), *(len(_name(name)) for name, _ in listed))
     bars = [max(1, round(bar * count / compared)) for _, count in listed]
     space = width - 1 - names - len("changed") - len("100.0%") - max(bars) - 6 * _GAP
     for (name, count), length in zip(listed, bars, strict=True):
         fitting = _fitting_words(kinds.get(name, []), space)
         cells = (f"{count:,}", f"{1 - count / compared:.1%}", Text("━" * length, "yellow"), Text(fitting, "dim"))
-        table.add_row("", _cell(name), *cells)
+        table.add_row("", Text(_name(name)), *cells)
     more = len(ordered) - _MOST_COLUMNS_LISTED
     if more > 0:
         table.add_row("", Text(f"and {more} more columns", "dim"), "", "", "", "")
@@ -145,10 +145,10 @@ def _cells(seen: Seen, width: int) -> Table | None:
     for event, name, cell in cells:
         moved = Text(difference_in_words(cell["from"], cell["to"]), "dim")
         place = [Text(part.plain, "yellow") for part in _place(event, key)]
-        rows.append([*place, _cell(name), *_changed(cell["from"], cell["to"]), moved])
+        rows.append([*place, Text(_name(name)), *_changed(cell["from"], cell["to"]), moved])
     names = [*key, "column", "before", "after", ""]
     table = _plain_table(*names, whole=len(key))
-    natural = [max(len(_short(name)), *(row[at].cell_len for row in rows)) for at, name in enumerate(names)]
+    natural = [max(len(_name(name)), *(row[at].cell_len for row in rows)) for at, name in enumerate(names)]
     widths = _fitted(natural, len(key), width)
     for column, fitted in zip(table.columns[1:], widths, strict=True):
         column.width = column.max_width = fitted
@@ -206,23 +206,19 @@ def _rows(seen: Seen, width: int) -> Group | None:
     for event in events:
         style = _STYLE[event["type"]]
         cells = [_cell(event["row"].get(name), style) for name in names]
-        table.add_row(
-            Text(_SIGN[event["type"]], style), *(Text(part.plain, style) for part in _place(event, key)), *cells
-        )
+        place = [Text(part.plain, style) for part in _place(event, key)]
+        table.add_row(Text(_SIGN[event["type"]], style), *place, *cells)
     left_out = len(others) - len(names)
     return Group(table, *([Text(f"   … and {left_out:,} more columns", "dim")] if left_out else []))
 
 
 def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: int) -> list[str]:
     """The columns, from the left, that fit into the terminal."""
-    left = (
-        width
-        - 3
-        - sum(_GAP + max(len(_short(name)), *(len(_place(e, [name])[0].plain) for e in events)) for name in key)
-    )
+    keys = (max(len(_name(name)), *(len(_place(event, [name])[0].plain) for event in events)) for name in key)
+    left = width - 3 - sum(_GAP + size for size in keys)
     chosen = []
     for name in names:
-        left -= _GAP + max(len(_short(name)), *(len(_cell(event["row"].get(name)).plain) for event in events))
+        left -= _GAP + max(len(_name(name)), *(len(_cell(event["row"].get(name)).plain) for event in events))
         if left < 0:
             break
         chosen.append(name)
@@ -252,7 +248,7 @@ def _plain_table(*names: str, whole: int = 0, longest: int = _LONGEST_CELL) -> T
         if number < whole:
             table.add_column(Text(_plain(name)), overflow="fold")
         else:
-            table.add_column(Text(_short(name)), no_wrap=True, overflow="ellipsis", max_width=longest)
+            table.add_column(Text(_name(name)), no_wrap=True, overflow="ellipsis", max_width=longest)
     return table
 
 
@@ -272,6 +268,12 @@ def _short(text: str) -> str:
     """One line without control characters, cut to the width of a column."""
     plain = _plain(text[: _LONGEST_CELL * 2])
     return plain if len(plain) <= _LONGEST_CELL else plain[: _LONGEST_CELL - 1] + "…"
+
+
+def _name(text: str) -> str:
+    """The name of a column; of a long one both ends, which tell apart names that begin alike."""
+    plain, half = _plain(text), _LONGEST_CELL // 2
+    return plain if len(plain) <= _LONGEST_CELL else f"{plain[:half]}…{plain[1 - half :]}"
 
 
 def _plain(text: str) -> str:
