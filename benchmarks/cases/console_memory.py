@@ -1,8 +1,8 @@
 """Memory of the console at a million events: a real server process, asked as a browser asks it.
 
 Two tables whose rows all differ are compared on the start page; the result is looked at, turned to its last page,
-filtered by column, searched and downloaded. Each row has the resident memory of the server then,
-and its peak (at most 300 MB; the process that compares is apart, and ends).
+filtered by column, searched and downloaded; then a file of events is opened in another server. Each row has the
+resident memory of the server then, and its peak (at most 300 MB; the process that compares is apart, and ends).
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ class Browser:
         return now // 1000, most // 1000
 
 
-def write_tables(folder: Path, rows: int) -> None:
-    """Two tables of six columns in which every row differs."""
-    for name, shift in (("old.csv", 0), ("new.csv", 1)):
+def write_tables(folder: Path, rows: int, share: float = 1.0) -> None:
+    """Two tables of six columns, in which that share of the rows differs in one."""
+    every = round(1 / share)
+    for name, moved in (("old.csv", 0), ("new.csv", 1)):
         with (folder / name).open("w") as out:
             out.write("id,name,city,amount,day,note\n")
             for row in range(rows):
+                shift = moved if row % every == 0 else 0
                 cells = (
                     row,
                     f"name {row % 9973}",
@@ -75,12 +77,15 @@ def run(full: bool) -> list[Row]:
     rows = 1_000_000 if full else 200_000
     with tempfile.TemporaryDirectory() as folder:
         write_tables(Path(folder), rows)
-        browser = Browser(Path(folder))
-        try:
-            return [_row(f"{rows:,} events: {step}", *browser.memory()) for step in _steps(browser)]
-        finally:
-            browser.server.terminate()
-            browser.server.wait()
+        found = []
+        for steps in (_compared, _opened):
+            browser = Browser(Path(folder))
+            try:
+                found += [_row(f"{rows:,} events: {step}", *browser.memory()) for step in steps(browser, Path(folder))]
+            finally:
+                browser.server.terminate()
+                browser.server.wait()
+        return found
 
 
 def _row(case: str, now: int, most: int) -> Row:
@@ -88,21 +93,32 @@ def _row(case: str, now: int, most: int) -> Row:
     return Row(case, "driftline ui", {"rss_mb": now, "peak_mb": most})
 
 
-def _steps(browser: Browser) -> Iterator[str]:
-    """What a user does, one step after the other."""
+def _compared(browser: Browser, folder: Path) -> Iterator[str]:
+    """What a user does with two tables, one step after the other."""
     browser.ask("GET", "/")
     yield "start page"
     job = browser.post("/compare", a="old.csv", b="new.csv", key="id")
     while not (result := browser.ask("GET", job)[2]):
         time.sleep(0.2)
     yield "compared"
+    yield from _looked_at(browser, result, "?")
+    for name in ("csv", "html"):
+        browser.ask("GET", f"{result}/download?format={name}")
+        yield f"download {name}"
+
+
+def _opened(browser: Browser, folder: Path) -> Iterator[str]:
+    """What a user does with a file of events from elsewhere, in another console: nothing is known of it yet."""
+    command = [sys.executable, "-m", "driftline", "diff", "old.csv", "new.csv", "--key", "id", "-o", "foreign.jsonl"]
+    subprocess.run(command, cwd=folder, check=False)
+    yield from (f"file of events, {step}" for step in _looked_at(browser, "/open?path=foreign.jsonl", "&"))
+
+
+def _looked_at(browser: Browser, result: str, mark: str) -> Iterator[str]:
     while "counting" in browser.ask("GET", result)[1]:
         time.sleep(0.2)
     yield "first page"
     for step, query in (("last page", "page=99999"), ("column", "column=amount"), ("search", "q=note+77777")):
-        status, text, _ = browser.ask("GET", f"{result}?{query}")
+        status, text, _ = browser.ask("GET", f"{result}{mark}{query}")
         assert status == 200, text
         yield step
-    for name in ("csv", "html"):
-        browser.ask("GET", f"{result}/download?format={name}")
-        yield f"download {name}"
