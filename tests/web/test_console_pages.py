@@ -353,6 +353,83 @@ def test_a_server_shows_what_it_serves_and_its_api_can_be_tried(page: Any) -> No
         look_at(page, "server-api", once=True)
 
 
+def test_an_offer_of_columns_that_comes_late_does_not_replace_a_newer_one(page: Any, server: Server) -> None:
+    (server.folder / "repeated.csv").write_text("id,v\n1,x\n1,y\n")
+    held: list[Any] = []
+    page.route("**/columns?*b=repeated.csv", held.append)
+    page.goto(server.address)
+    page.fill("input[name=a]", "monday.csv")
+    page.fill("input[name=b]", "repeated.csv")
+    page.keyboard.press("Tab")
+    page.fill("input[name=b]", "tuesday.csv")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("input[name=key][value=email]")
+    with page.expect_response("**/columns?*repeated*"):
+        held[0].continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.input_value("input[name=offered]") == "monday.csv\ttuesday.csv"
+    page.click("button.primary")
+    page.wait_for_url("**/results/*")
+    assert "key id" in page.inner_text(".meta")
+
+
+def test_a_button_that_is_clicked_twice_starts_one_job(page: Any, server: Server) -> None:
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    page.goto(server.address)
+    page.fill("input[name=a]", "monday.csv")
+    page.fill("input[name=b]", "tuesday.csv")
+    page.evaluate("for (let n = 0; n < 3; n++) document.querySelector('button.primary').click()")
+    page.wait_for_url("**/results/*")
+    assert [url for url in sent if url.endswith("/compare")] == [f"{server.address}/compare"]
+    page.go_back()
+    page.wait_for_selector("#compare")
+    page.click("button.primary")  # the form can be sent again
+    page.wait_for_url("**/results/*")
+
+
+def test_what_is_typed_while_a_view_is_loaded_stays(page: Any, result: str) -> None:
+    page.goto(result)
+    page.wait_for_selector(".rates")
+    held: list[Any] = []
+    page.route("**/results/*q=C0000*", lambda route: held.append(route) if not held else route.continue_())
+    page.click("#search")
+    page.keyboard.type("C0000")
+    while not held:
+        page.wait_for_timeout(20)
+    page.keyboard.type("4")
+    held[0].continue_()
+    page.wait_for_url("**q=C00004**")
+    assert page.input_value("#search") == "C00004"
+    page.wait_for_selector(".changes tbody:not(:has(tr:nth-child(2)))")
+
+
+def test_large_tables_are_counted_when_asked_to(page: Any, server: Server) -> None:
+    line = "x" * 99 + "\n"
+    for name in ("large-1.csv", "large-2.csv"):
+        (server.folder / name).write_text("id,v\n" + "".join(f"{n},{line}" for n in range(330_000)))
+    page.goto(server.address)
+    page.fill("input[name=a]", "large-1.csv")
+    page.fill("input[name=b]", "large-2.csv")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#preview:not(.busy) #count-now")
+    page.click("#count-now")
+    page.wait_for_selector("#preview:not(.busy) td.changed", timeout=240_000)
+    assert page.inner_text("#preview td.changed") == "0"
+
+
+def test_a_console_that_ended_says_so(page: Any, tmp_path: Path) -> None:
+    shutil.copy(CUSTOMERS / "monday.csv", tmp_path)
+    ended = Server(tmp_path)
+    page.goto(ended.address)
+    ended.close()
+    page.fill("input[name=a]", "monday.csv")
+    page.fill("input[name=b]", "monday.csv")
+    with page.expect_event("requestfailed"):
+        page.keyboard.press("Tab")
+    page.wait_for_selector("#preview .problem >> text=start driftline ui again")
+
+
 def test_compare_before_the_columns_are_offered_finds_the_key(page: Any, server: Server) -> None:
     """The offer of key columns never arrives; the form is sent as it is."""
     page.route("**/columns?*", lambda route: None)

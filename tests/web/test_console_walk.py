@@ -310,11 +310,57 @@ def test_the_server_chooses_the_key_when_the_form_came_too_early(walker: Walker)
     assert [count(page, kind) for kind in ("added", "removed", "changed")] == [79, 35, 106]
 
 
+def test_a_key_that_was_offered_for_other_tables_is_not_used(walker: Walker, folder: Path) -> None:
+    """The names were changed, and Compare was clicked before the columns of the new ones came."""
+    token = walker.open("/").one("meta[name=form-token]").get("content")
+    for offered, key in (("monday.csv\tother.csv", "plan"), ("monday.csv\tother.csv", None)):
+        form = {"form_token": token, "a": "monday.csv", "b": "tuesday.csv", "offered": offered}
+        body = urlencode({**form, **({"key": key} if key else {})})
+        page = walker.open("/compare", method="POST", body=body).finished()
+        assert "key id (chosen: its values are unique)" in page.one(".meta").text
+    body = urlencode({**form, "offered": "monday.csv\ttuesday.csv"})  # none of those that were offered is a choice
+    page = walker.open("/compare", method="POST", body=body).finished()
+    assert page.one(".meta").text.startswith("by position · ")
+
+
+def test_files_that_went_or_were_replaced_keep_the_form(walker: Walker, folder: Path) -> None:
+    (folder / "going.csv").write_text("id,v\n1,x\n")
+    start = walker.open("/")
+    (folder / "going.csv").unlink()
+    page = start.form("#compare").fill(a="monday.csv", b="going.csv").send(404)
+    assert "there is no 'going.csv' in this folder" in page.one(".problem").text
+    assert page.form("#compare").value("a") == "monday.csv"
+    (folder / "going.csv").write_text("id,v\n1,x\n2,y\n")
+    first = page.form("#compare").fill(a="going.csv", b="going.csv").run()
+    (folder / "going.csv").write_bytes(b"id,v\n1,\xff\xfe\x00\n")
+    again = first.form(".actions form").run()
+    assert again.all(".problem")
+    assert again.form("#compare").value("b") == "going.csv"
+
+
+def test_pairs_are_proposed_from_all_tables_those_of_the_folder_itself_first(tmp_path: Path) -> None:
+    for number in range(3_000):
+        (tmp_path / f"old <b>'&\" {number:04} ü.csv").touch()
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for number in (1, 2):
+        (inner / f"z-{number}.csv").write_text("id,v\n1,x\n")
+    server = Server(tmp_path)
+    walker = Walker(server.address)
+    page = walker.open("/")
+    walker.close()
+    server.close()
+    assert "3,003 tables" in page.one(".lead").text  # the folder of part files is one too
+    words = page.texts(".proposed button")
+    assert words[0].startswith("old <b>'&\" 2998 ü.csv → old <b>'&\" 2999 ü.csv")
+    assert words[1].startswith("z-1.csv → z-2.csv in inner")
+
+
 def test_a_row_without_a_unique_column_is_compared_by_position(walker: Walker, folder: Path) -> None:
     (folder / "x.csv").write_text("v\n1\n1\n")
     (folder / "y.csv").write_text("v\n1\n2\n")
     page = walker.open("/").form("#compare").fill(a="x.csv", b="y.csv").run()
-    assert "by position" in page.one(".meta").text
+    assert page.one(".meta").text.startswith("by position (no column has unique values on both sides)")
 
 
 def test_files_are_read_as_they_want_and_the_result_names_the_options(walker: Walker, folder: Path) -> None:

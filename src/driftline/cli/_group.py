@@ -119,14 +119,9 @@ _FIRST_CLAUSE = re.compile(r"[.;] |  \[")
 
 def _show_all(context: click.Context, option: click.Parameter, requested: bool) -> None:
     if requested:
-        click.echo(full_help(context))
+        context.meta[_ALL] = True
+        click.echo(context.get_help())
         context.exit()
-
-
-def full_help(context: click.Context) -> str:
-    """The help page with every option."""
-    context.meta[_ALL] = True
-    return context.get_help()
 
 
 class LazyGroup(click.Group):

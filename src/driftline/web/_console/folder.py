@@ -22,7 +22,7 @@ _ORDER = {"before": 0, "old": 0, "previous": 0, "after": 1, "new": 1, "current":
 _ORDER |= {day: number for number, day in enumerate(_DAYS)}
 _VARIANT = re.compile(rf"\d+|(?<![a-z])(?:{'|'.join(_ORDER)})(?![a-z])", re.IGNORECASE)
 _MOST_PAIRS = 6
-_MOST_FILES = 2000
+_MOST_FILES = 20_000
 _DEEPEST = 5
 
 
@@ -121,7 +121,7 @@ class Folder:
             if folder != self.root and len({ending for ending, _ in files}) == 1:
                 sizes, times = [each.st_size for _, each in files], [each.st_mtime for _, each in files]
                 found.append(FolderEntry(f"{self.relative(folder)}/", sum(sizes), max(times)))
-        return sorted(found, key=lambda entry: entry.name)[:_MOST_FILES]
+        return sorted(found, key=lambda entry: entry.name)
 
     def events_files(self, most: int = 20) -> list[FolderEntry]:
         """Results that commands wrote into the folder, newest first."""
@@ -164,7 +164,7 @@ class Folder:
 
     def _files(self, endings: tuple[str, ...]) -> Iterator[tuple[Path, os.stat_result]]:
         """Regular files below the folder, not hidden and not behind a link, down to a bounded depth."""
-        left = _MOST_FILES * 10
+        left = _MOST_FILES
         for folder, names, files in os.walk(self.root):
             depth = len(Path(folder).relative_to(self.root).parts)
             names[:] = [] if depth >= _DEEPEST else sorted(name for name in names if not name.startswith((".", "_")))
@@ -185,7 +185,7 @@ class Folder:
 
 
 def newest_pairs(tables: list[FolderEntry], most: int = _MOST_PAIRS) -> list[tuple[FolderEntry, FolderEntry]]:
-    """The two newest versions of each name, newest pairs first; versions differ in numbers or words such as old.
+    """The two newest versions of each name, outer folders first, then newest; versions differ in numbers or words.
 
     >>> entries = [FolderEntry(f"day-{day}/users.csv", 1, 0.0) for day in (9, 10, 11)]
     >>> [(a.name, b.name) for a, b in newest_pairs([*entries, FolderEntry("notes.csv", 1, 0.0)])]
@@ -195,7 +195,8 @@ def newest_pairs(tables: list[FolderEntry], most: int = _MOST_PAIRS) -> list[tup
     for entry in tables:
         versions.setdefault(_VARIANT.sub("*", entry.name), []).append(entry)
     pairs = [sorted(found, key=_version)[-2:] for found in versions.values() if len(found) > 1]
-    return sorted(((a, b) for a, b in pairs), key=lambda pair: (-pair[1].modified, pair[1].name))[:most]
+    order = sorted(pairs, key=lambda pair: (pair[1].name.count("/"), -pair[1].modified, pair[1].name))
+    return [(a, b) for a, b in order[:most]]
 
 
 def _version(entry: FolderEntry) -> tuple[list[int], float]:

@@ -297,15 +297,11 @@ def _batch(console: Console, request: Request) -> Response:
     known = sorted(batch.summary.get("endpoints", {}).items(), key=lambda item: -item[1].get("different", 0))
     view.endpoints = [(name, counts, BatchView.share(counts)) for name, counts in known]
     words = view.q.lower()
-    listed = [row for row in lists[view.show] if _is_here(view, row) and (not words or words in str(row).lower())]
+    for_all = (None,) if view.show in ("rules", "unused") else ()
+    here = (row for row in lists[view.show] if not view.endpoint or row.get("endpoint") in (view.endpoint, *for_all))
+    listed = [row for row in here if not words or words in str(row).lower()]
     view.total, view.rows = len(listed), listed[view.first : view.first + PAGE_ROWS]
     return view_page(request, "batch", view=view, batch=batch)
-
-
-def _is_here(view: View, row: dict[str, Any]) -> bool:
-    endpoint = row.get("endpoint")
-    is_for_all = endpoint is None and view.show in ("rules", "unused")
-    return not view.endpoint or is_for_all or endpoint == view.endpoint
 
 
 @pages("/payloads/pair")

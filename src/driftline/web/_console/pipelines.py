@@ -6,7 +6,7 @@ was dropped onto a page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
 _MOST_PIPELINES = 100
+_DECLARED = re.compile(rb"^(?:name\s*=|\[(?:tables|databases|payloads)\.)", re.MULTILINE)  # of a pipeline: one of them
 pages = Pages("Pipelines")
 
 
@@ -69,11 +70,8 @@ class Pipelines:
         return None
 
     def _declares(self, name: str) -> bool:
-        try:
-            with (self.folder.root / name).open("rb") as file:
-                return b"[pipeline]" in file.read(1 << 16)
-        except OSError:
-            return False
+        head = self.folder.head(name)
+        return b"[pipeline]" in head and _DECLARED.search(head) is not None
 
     def _known(self, name: str) -> dict[str, Any]:
         from driftline.pipeline import run_history
@@ -106,12 +104,6 @@ class Pipelines:
         return f"/pipelines/run?{urlencode({'path': name, 'run': record.run_id})}"
 
 
-def runs_by_day(runs: Iterable[PastRun]) -> list[tuple[str, list[PastRun]]]:
-    """Runs under the day they began, newest day first; within a day in the order of the clock."""
-    days = groupby(runs, lambda run: run.started_at[:10])
-    return [(day, list(reversed(list(of_day)))) for day, of_day in days]
-
-
 @pages("/pipelines")
 def _list(console: Console, request: Request) -> Response:
     return page(request, "pipelines.html", known=console.pipelines.known(), root=console.folder.root.name)
@@ -124,7 +116,9 @@ def _run(console: Console, request: Request) -> Response:
     name, run_id = request.query_params.get("path", ""), request.query_params.get("run")
     declared = console.pipelines.load(name)
     runs: list[PastRun] = next((each["runs"] for each in console.pipelines.known() if each["name"] == name), [])
-    shown: dict[str, Any] = {"name": name, "pipeline": declared, "days": runs_by_day(runs), "report": None}
+    # Newest day first; within a day in the order of the clock.
+    days = [(day, [*of_day][::-1]) for day, of_day in groupby(runs, lambda run: run.started_at[:10])]
+    shown: dict[str, Any] = {"name": name, "pipeline": declared, "days": days, "report": None}
     try:
         report = run_report(declared, run_id or None)
     except PipelineError as error:

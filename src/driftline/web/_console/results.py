@@ -146,7 +146,7 @@ class Comparison:
     a: str
     b: str
     options: dict[str, Any] = field(default_factory=dict)
-    chosen_key: bool = False  # by the console, because the user named none
+    chosen_key: bool = False  # by the console, because the user named none; without a key it found none
 
     @property
     def title(self) -> str:

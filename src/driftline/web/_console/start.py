@@ -37,6 +37,7 @@ RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves
 LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
 _MOST_KEPT = 32
 _MOST_COLUMNS = 40
+_MOST_LISTED = 2_000
 _MOST_NAMED = 8
 _FLAG = re.compile(r"--([a-z][a-z-]+)")
 _MOST_BYTES = 4 << 30
@@ -60,7 +61,8 @@ def _form(
         request,
         "start.html",
         status,
-        tables=tables,
+        count=len(tables),
+        tables=sorted(tables, key=lambda entry: (-entry.modified, entry.name))[:_MOST_LISTED],
         pairs=newest_pairs(tables),
         recent=newest(console.results.stored, Result),
         written=console.folder.events_files(),
@@ -77,8 +79,10 @@ def _form(
 @pages("/columns")
 def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
-    a, b = (console.folder.table_address(request.query_params.get(side, "")) for side in "ab")
-    return page(request, "columns.html", columns=key_columns(a, b, reading_of(a, b, {"mode": "positional"})))
+    names = [request.query_params.get(side, "") for side in "ab"]
+    a, b = map(console.folder.table_address, names)
+    found = key_columns(a, b, reading_of(a, b, {"mode": "positional"}))
+    return page(request, "columns.html", columns=found, pair="\t".join(names))
 
 
 @pages("/compare", "POST")
@@ -86,24 +90,27 @@ def _compare(console: Console, request: Request, form: Form) -> Response:
     requested = _comparison(form)
     try:
         check_options(**requested.options)
-        return to_job(console.results.start(_read(requested, console.folder, keyless="offered" in form)))
+        return to_job(console.results.start(_read(requested, console.folder, form)))
     except DriftlineError as error:
         return _form(console, request, requested, error, status_of(error))
 
 
 def _comparison(form: Form) -> Comparison:
+    """What a form asks for; a key that was offered for two other tables was not chosen for these."""
     a, b = form["pair"].partition("\t")[::2] if "pair" in form else (form.get("a", ""), form.get("b", ""))
-    return Comparison(a, b, options_of({name: form.getlist(name) for name in form}))
+    of_others = {"key"} if form.get("offered", f"{a}\t{b}") != f"{a}\t{b}" else set()
+    return Comparison(a, b, options_of({name: form.getlist(name) for name in form if name not in of_others}))
 
 
-def _read(requested: Comparison, folder: Folder, *, keyless: bool) -> Comparison:
-    """With options that read both tables; `keyless`: the form offered columns, and none is a choice."""
+def _read(requested: Comparison, folder: Folder, form: Form) -> Comparison:
+    """With options that read both tables, and a key; where the form offered columns, none is a choice."""
     sides = (folder.table_address(requested.a), folder.table_address(requested.b))
-    by_place = {"mode": "positional"} if keyless and not requested.key else {}
+    chooses = not requested.key and form.get("offered") != f"{requested.a}\t{requested.b}"
+    by_place = {} if chooses or requested.key else {"mode": "positional"}
     chosen = reading_of(*sides, {**requested.options, **by_place})
     key = chosen.pop("key_columns", [])
     options = {**({"key": key} if key else {}), **chosen, **requested.options}
-    return replace(requested, options=options, chosen_key=bool(key))
+    return replace(requested, options=options, chosen_key=chooses)
 
 
 @pages("/preview", "POST")
@@ -113,7 +120,7 @@ async def _preview(console: Console, request: Request, form: Form) -> Response:
     requested = comparison = _comparison(form)
     try:
         check_options(**comparison.options)
-        comparison = await run_in_threadpool(lambda: _read(requested, console.folder, keyless="offered" in form))
+        comparison = await run_in_threadpool(lambda: _read(requested, console.folder, form))
         names = (comparison.a, comparison.b)
         shown["size"] = await run_in_threadpool(lambda: sum(map(console.folder.table_size, names)))
         if shown["size"] <= LARGE_BYTES or "now" in form:

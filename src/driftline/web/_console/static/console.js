@@ -40,15 +40,21 @@ async function show(address, remember = true) {
   const answer = await fetch(address, { headers: { "x-fragment": "1" } }).catch(() => null);
   if (mine !== latest) return; // a newer wish is under way
   if (!answer || !answer.ok || answer.redirected) return location.assign(address);
+  const text = await answer.text();
   keepPlace();
   const list = document.querySelector("aside[data-keep]")?.scrollTop;
-  view().innerHTML = await answer.text();
+  const typed = document.activeElement?.matches(".tools input[type=search]") ? document.activeElement : null;
+  view().innerHTML = text;
   view().classList.remove("busy");
   if (remember) history.pushState(null, "", address);
   shown = location.href;
   if (remember) document.querySelector("aside[data-keep]")?.scrollTo(0, list);
   else returnTo(placeOf(shown));
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  if (typed && document.activeElement.id === typed.id) { // what was typed since the request stays, with the place in it
+    document.activeElement.value = typed.value;
+    document.activeElement.setSelectionRange(typed.selectionStart, typed.selectionEnd);
+  }
   waitForCounts();
 }
 
@@ -68,6 +74,15 @@ addEventListener("submit", event => {
   event.preventDefault();
   show(addressOf(event.target));
 });
+
+// A form that starts something is sent once, however often its button is clicked; going back to it frees it.
+const sent = new Set();
+addEventListener("submit", event => {
+  if (event.target.method !== "post") return;
+  if (sent.has(event.target)) event.preventDefault();
+  sent.add(event.target);
+});
+addEventListener("pageshow", () => sent.clear());
 
 let typing;
 addEventListener("input", event => {
@@ -150,16 +165,21 @@ async function follow(job) {
 function swapSides() {
   const { a, b } = document.getElementById("compare").elements;
   [a.value, b.value] = [b.value, a.value];
-  preview();
+  offerKeys();
 }
+
+let offering = 0;
 
 async function offerKeys() {
   const { a, b } = document.getElementById("compare").elements;
+  const mine = ++offering;
   if (!a.value || !b.value) return;
   const query = new URLSearchParams({ a: a.value, b: b.value });
-  const answer = await fetch(`/columns?${query}`, { headers: { "x-fragment": "1" } });
+  const answer = await fetch(`/columns?${query}`, { headers: { "x-fragment": "1" } }).catch(() => null);
+  const text = answer?.ok ? await answer.text() : null;
+  if (mine !== offering) return; // other files were chosen since
   const columns = document.getElementById("columns");
-  if (answer.ok) columns.innerHTML = await answer.text();
+  if (text !== null) columns.innerHTML = text;
   const chosen = JSON.parse(columns.dataset.chosen);
   if (chosen.length) for (const box of columns.querySelectorAll("input[name=key]")) box.checked = chosen.includes(box.value);
   preview();
@@ -185,13 +205,15 @@ async function preview(more = {}) {
   place.classList.add("busy");
   try {
     const answer = await fetch("/preview", { method: "POST", body, signal: counting.signal, headers: { "x-fragment": "1" } });
-    if (answer.headers.get("content-type").includes("html")) place.innerHTML = await answer.text();
-    if (place.querySelector(".problem, table")) document.getElementById("refused")?.remove(); // the preview is newer
-    else place.replaceChildren(problem((await answer.json()).message));
-    place.classList.remove("busy");
+    if (answer.headers.get("content-type").includes("html")) {
+      place.innerHTML = await answer.text();
+      if (place.querySelector(".problem, table")) document.getElementById("refused")?.remove(); // the preview is newer
+    } else place.replaceChildren(problem((await answer.json()).message));
   } catch (error) {
-    if (error.name !== "AbortError") throw error;
+    if (error.name === "AbortError") return;
+    place.replaceChildren(problem("This console does not answer: start driftline ui again."));
   }
+  place.classList.remove("busy");
 }
 
 function problem(words) {
