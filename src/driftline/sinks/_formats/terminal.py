@@ -6,7 +6,7 @@ What does not fit is cut in this order: differences, values, names of columns; a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console, Group
@@ -125,13 +125,8 @@ def _columns(seen: Seen, profile: Event, width: int) -> Table | None:
 
 def _fitting_words(words: Sequence[str], space: int) -> str:
     """As many of the words as fit, whole."""
-    fitting = ""
-    for word in words:
-        longer = f"{fitting} · {word}" if fitting else word
-        if len(longer) > space:
-            break
-        fitting = longer
-    return fitting
+    longer = accumulate(words, lambda fitting, word: f"{fitting} · {word}")
+    return max((text for text in longer if len(text) <= space), key=len, default="")
 
 
 def _cells(seen: Seen, width: int) -> Table | None:

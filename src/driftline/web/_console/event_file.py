@@ -64,6 +64,7 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._index_path = path.with_name(f".{path.name}.index.npz")
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.identity = identity(os.fstat(self._file))
         self.size = self.identity[0]
@@ -233,9 +234,6 @@ class EventFile:
         except pl.exceptions.ComputeError:  # somewhere it is no UTF-8: rare, so that the slow way will do
             return pl.Series([line.decode("utf-8", "replace") for line in lines], dtype=pl.String)
 
-    def _index_path(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.index.npz")
-
     def _save(self, index: _Index) -> None:
         """Keep the index beside the result; a folder that cannot be written only costs time at the next look."""
         from driftline.core import atomic_write
@@ -243,7 +241,7 @@ class EventFile:
         head = json.dumps({"version": INDEX_VERSION, "of": list(self.identity), "sets": index.sets})
         arrays = {name: getattr(index, name) for name in _ARRAYS}
         try:
-            with atomic_write(self._index_path()) as out:
+            with atomic_write(self._index_path) as out:
                 np.savez(out, head=np.frombuffer(head.encode(), np.uint8), **arrays)
         except OSError:
             return
@@ -252,7 +250,7 @@ class EventFile:
         import zipfile
 
         try:
-            with np.load(self._index_path(), allow_pickle=False) as saved:
+            with np.load(self._index_path, allow_pickle=False) as saved:
                 head = json.loads(saved["head"].tobytes())
                 if head["version"] != INDEX_VERSION or head["of"] != list(self.identity):
                     return None

@@ -209,8 +209,7 @@ def _files_of_delta(address: str) -> list[str]:
     from driftline.sources import open_source
 
     with Workspace() as scratch:
-        source = open_source(address, scratch)
-        return [file.path for file in source.files]
+        return [file.path for file in open_source(address, scratch).files]
 
 
 def _ending(path: Path) -> str:

@@ -256,6 +256,10 @@ if (document.querySelector("[data-drop]")) {
   addEventListener("drop", takeDrop);
 }
 if (document.getElementById("compare")) {
+  const fields = [..."ab"].map(side => document.getElementById("compare").elements[side]);
+  const isBack = performance.getEntriesByType("navigation")[0]?.type === "back_forward"; // the browser keeps the rules only
+  for (const field of fields) if (isBack && !field.value) field.value = sessionStorage.getItem(`side ${field.name}`) ?? "";
+  addEventListener("pagehide", () => fields.forEach(field => sessionStorage.setItem(`side ${field.name}`, field.value)));
   for (const side of "ab") document.getElementById("compare").elements[side].addEventListener("change", offerKeys);
   document.getElementById("compare").addEventListener("input", event => event.target.dataset.drop ?? previewSoon());
   offerKeys();
