@@ -251,6 +251,33 @@ def test_a_suggested_rule_leaves_as_many_changes_as_it_says(rows: list[tuple[str
         assert sum(column.changes for column in left.columns.values()) == one.leaves, one.flag
 
 
+@pytest.mark.parametrize("name", ["a=b", "a,b", "it's", 'q"q', "-v", " v", "*", "$HOME", "a:b"])
+def test_the_option_of_a_suggested_rule_can_be_given_as_it_is_shown(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import csv
+    import shlex
+
+    from driftline.cli._outcome import run
+    from driftline.cli.main import driftline
+
+    days = [f"2024-01-{day:02}" for day in range(1, 13)]
+    cells = [(day, day[8:] + "." + day[5:7] + ".2024") for day in days]
+    for at, side in enumerate(("a", "b")):
+        with (tmp_path / f"{side}.csv").open("w", newline="", encoding="utf-8") as out:
+            rows = [(f"k{number}", pair[at], 100 + number * 5e-4 * at) for number, pair in enumerate(cells)]
+            csv.writer(out).writerows([["id", name, f"{name}="], *rows])
+    sides = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id"]
+    with dl.diff(*sides[:2], key="id") as result:
+        found = result.profile().suggestions()
+    assert {one.column for one in found} == {name, f"{name}="}
+    for one in found:
+        assert run(driftline, ["diff", *sides, *shlex.split(one.flag), "--column-stats"]) == 1, one.flag
+        events = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        left = [event for event in events if event["type"] == "changed" and one.column in event["changed"]]
+        assert len(left) == one.leaves, one.flag
+
+
 def moved_airports() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Coordinates of which 4,592 were written with more digits and 665 moved, among 5,257 that changed."""
     chance = random.Random(5)

@@ -88,9 +88,8 @@ def pairs(value: Settings) -> list[tuple[str, Any]]:
     found = []
     for one in value:
         is_pair = isinstance(one, Sequence) and len(one) == 2
-        name, mark, rest = (
-            one.partition("=") if isinstance(one, str) else (one[0], "=", one[1]) if is_pair else (one, "", "")
-        )
+        cut = one.partition("=") if isinstance(one, str) else (one[0], "=", one[1]) if is_pair else (one, "", "")
+        name, mark, rest = cut
         if not isinstance(name, str):
             raise ValueError(f"{name!r} is not the name of a column")
         if not mark:
@@ -142,8 +141,18 @@ def mark(value: object) -> str:
 
 
 def by_column(parse: Callable[[str, Any], Value]) -> Callable[[Settings], tuple[tuple[str, Value], ...]]:
-    """A check of pairs: the value of each column by its name and what was given."""
-    return lambda value: tuple((name, parse(name, given)) for name, given in pairs(value))
+    """A check of pairs: the value of each column by its name, which may have = in it, and what was given."""
+
+    def check(name: str, given: Any) -> tuple[str, Value]:
+        try:
+            return name, parse(name, given)
+        except ValueError:
+            if not isinstance(given, str) or "=" not in given:
+                raise
+            more, _, rest = given.partition("=")
+            return check(f"{name}={more}", rest)
+
+    return lambda value: tuple(check(name, given) for name, given in pairs(value))
 
 
 def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
