@@ -215,7 +215,7 @@ class ColumnProfile:
 
     @property
     def is_approximate(self) -> bool:
-        """Whether there are more pairs than are kept, or longer ones, however the output was cut into parts."""
+        """Whether there are more pairs than are kept, or longer ones; the same for every cut of the output."""
         return self.left_out or len(self.pairs) > MOST_PAIRS
 
     def within(self, size: float) -> int:
@@ -241,11 +241,8 @@ class ColumnProfile:
         texts = [f"{KIND_WORDS[kind]}{self._detail(kind)}" for kind, _ in kinds]
         if len(texts) > 1:
             texts = [f"{count:,} {words}" for (_, count), words in zip(kinds, texts, strict=True)]
-        for before, after, count in self.frequent(1):
-            if count >= max(2, _OFTEN * self.changes):
-                least = "at least " if self.is_approximate else ""
-                texts.append(f"{shown(before)} → {shown(after)} {least}{count:,}×")
-        return texts
+        often = [(f"{shown(a)} → {shown(b)}", n) for a, b, n in self.frequent(1) if n >= max(2, _OFTEN * self.changes)]
+        return texts + [f"{pair} {'at least ' if self.is_approximate else ''}{count:,}×" for pair, count in often]
 
     def _detail(self, kind: str) -> str:
         if kind == "date" and self.shift is not None and self.shift.only is not None and self.kinds[kind] > 1:

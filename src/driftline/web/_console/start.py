@@ -96,7 +96,7 @@ def _compare(console: Console, request: Request, form: Form) -> Response:
 
 
 def _comparison(form: Form) -> Comparison:
-    """What a form asks for; a key that was offered for two other tables was not chosen for these."""
+    """What a form requests; a key that was offered for two other tables was not chosen for these."""
     a, b = form["pair"].partition("\t")[::2] if "pair" in form else (form.get("a", ""), form.get("b", ""))
     of_others = {"key"} if form.get("offered", f"{a}\t{b}") != f"{a}\t{b}" else set()
     return Comparison(a, b, options_of({name: form.getlist(name) for name in form if name not in of_others}))
