@@ -163,3 +163,13 @@ def test_one_text_in_two_formats_is_two_dates():
     rows = {"items": {**schema, "type": "object"}}
     same = [{"on": "01/02/2025"}] * 40  # enough for generated code
     assert len(compare(same, same, rows)) == 40
+
+
+@pytest.mark.parametrize("new", [{"aB": 1}, {"aB": 2}])
+def test_names_that_a_convention_makes_one_are_never_lost(new):
+    old = {"a_b": 1, "a__b": 2}
+    report = compare(old, new, {"x-migration-naming": "snake-to-camel"})
+    assert ("$.a__b", "MISSING_IN_NEW") in found(report)
+    assert (("$.aB", "VALUE_MISMATCH") in found(report)) == (new["aB"] == 2)
+    rows = {"x-migration-naming": "snake-to-camel", "x-migration-array-mode": "unordered"}
+    assert not compare([old], [new], rows).is_match

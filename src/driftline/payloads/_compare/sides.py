@@ -69,6 +69,8 @@ def sift(plan: NodePlan, value: dict[str, Json], side: int, run: Run, *, decide:
             sifted.conflicts.append((raw, name))
             if raw in plan.node.properties:
                 sifted.members[raw] = item
+        elif name != raw and name in sifted.members:
+            sifted.members[raw] = item  # two names would become one: the second stays, so that no value is lost
         else:
             sifted.members[name] = item
             if name != raw:
