@@ -88,6 +88,7 @@ def test_only_registries_name_a_package_above_them() -> None:
     assert upward == {
         ("sinks/_formats/__init__.py", "driftline.changesets:write_changeset"),
         ("sinks/_formats/__init__.py", "driftline.changesets:write_patchset"),
+        ("sources/_formats/__init__.py", "driftline.spark"),
         ("tables/_engines.py", "driftline.spark:run_table_diff"),
     }
 

@@ -155,3 +155,18 @@ def test_mistakes_are_told_with_their_line(file: Path, change: tuple[str, str], 
     with pytest.raises(PipelineError, match=r"pairs\.toml:\d+: ") as caught:
         read_pairs(file)
     assert words in caught.value.message
+
+
+def test_addresses_of_tables_stay_as_they_are(tmp_path: Path) -> None:
+    given = {
+        "iceberg:c/n.t": "iceberg:c/n.t",
+        "spark:c.n.t@3": "spark:c.n.t@3",
+        "delta:lake/t@1": f"delta:{tmp_path}/lake/t@1",
+        "delta:s3://b/t": "delta:s3://b/t",
+        "postgresql://h/d::t": "postgresql://h/d::t",
+        "file:///x/a.csv": "/x/a.csv",
+        "a.csv": f"{tmp_path}/a.csv",
+    }
+    pairs = "".join(f'[pairs.p{at}]\nold = "{one}"\nnew = "b.csv"\nkey = "id"\n' for at, one in enumerate(given))
+    (tmp_path / "pairs.toml").write_text(pairs)
+    assert [pair.old for pair in read_pairs(tmp_path / "pairs.toml").pairs] == list(given.values())

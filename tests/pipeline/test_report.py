@@ -14,7 +14,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.pipeline import load
-from driftline.pipeline._run.report import _stages, report_page, run_report
+from driftline.pipeline._run.report import report_of, report_page, run_report
 from support.browser import shown_page
 from support.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
@@ -81,14 +81,16 @@ def test_the_page_of_a_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capfd.readouterr().out)["result"] == "done"
 
 
-def test_old_snapshots_are_folded_away_where_nothing_happened() -> None:
+def test_old_snapshots_are_folded_away_where_nothing_happened(tmp_path: Path) -> None:
     def stage(day: int, result: str) -> dict:
         name = f"t/2026-03-{day:02d}/diff"
         plain = dict.fromkeys(("counts", "problem", "why"))
         return {"stage": name, "result": result, "seconds": 1.0, "notes": [], "inputs": [], "outputs": [], **plain}
 
-    stages = _stages([stage(1, "failed"), *(stage(day, "kept") for day in range(2, 20))])
-    shown = [each.label for each in stages if each.column >= 0]
+    head = dict.fromkeys(("pipeline", "run_id", "started_at", "seconds", "engine", "result", "versions"), "")
+    stages = [stage(1, "failed"), *(stage(day, "kept") for day in range(2, 20))]
+    report = report_of(load(make_shop(tmp_path, rows=30)), {**head, "stages": stages})
+    shown = [each.label for each in report.stages if each.column >= 0]
     assert shown == ["2026-03-01", *(f"2026-03-{day}" for day in range(14, 20))]
 
 

@@ -35,7 +35,7 @@ def test_parts_of_an_address(text: str, path: str, kind: str, version: str | Non
     assert (found.path, found.kind, found.version) == (path, kind, version)
 
 
-@pytest.mark.parametrize("text", ["hdfs://name/a.csv", "ftp://host/a.csv", "mysql://h/db::t", "spark:t"])
+@pytest.mark.parametrize("text", ["hdfs://name/a.csv", "ftp://host/a.csv", "mysql://h/db::t"])
 def test_what_nobody_serves_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         list(dl.diff(text, text, key="id"))

@@ -99,8 +99,9 @@ WRITERS = {
 
 
 def test_every_format_is_asked_here() -> None:
-    # test_postgresql, test_iceberg: they need a server, a catalog. A workbook has no empty text, only empty cells.
-    asked_elsewhere = {"postgresql", "iceberg", "workbook"}
+    # test_postgresql, test_iceberg, spark/test_catalog_tables: they need a server, a catalog.
+    # A workbook has no empty text, only empty cells.
+    asked_elsewhere = {"postgresql", "iceberg", "spark", "workbook"}
     assert set(FORMATS) == set(WRITERS) | asked_elsewhere
 
 

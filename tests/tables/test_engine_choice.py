@@ -91,13 +91,19 @@ def test_a_delta_table_counts_the_files_of_its_version(tmp_path: Path) -> None:
 
 
 def test_every_format_is_asked(tmp_path: Path) -> None:
-    asked = {"postgresql", "iceberg"}  # below: they need a server, a catalog
+    asked = {"postgresql", "iceberg", "spark"}  # below: they need a server, a catalog
     for make in FILES:
         folder = tmp_path / make.__name__
         folder.mkdir()
         with Workspace() as workspace:
             asked.add(open_source(make(folder), workspace).format)
     assert asked >= set(FORMATS)
+
+
+def test_tables_of_a_catalog_are_read_by_spark() -> None:
+    job = TableDiffJob("a.csv", "spark:shop.b", check_options(key="id"))
+    assert choose_engine("auto", job) == ("spark", "Spark reads tables of its catalogs")
+    assert choose_engine("local", job).name == "local", "and refused when it is opened"
 
 
 def test_packed_files_count_as_they_are_stored(tmp_path: Path) -> None:

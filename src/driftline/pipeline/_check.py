@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +19,13 @@ import msgspec
 
 from driftline import core
 from driftline.errors import Cancelled, DriftlineError, OptionError
-from driftline.pipeline._declare.declaration import ENGINES, at_least, checked, memory_of, one_of
+from driftline.pipeline._declare.declaration import ENGINES, at_least, beside, checked, limits_of, memory_of, one_of
 from driftline.pipeline._declare.toml import Section, declared, read_document
 from driftline.pipeline._stages.stage import RunEngine
 from driftline.sinks import page_bytes
 from driftline.sources import without_password
 from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, option_names
 
-_LOCATED = ("delta:", "file://")
 _LIMITS = ("fail_if", "warn_if")
 Verdict = Literal["passed", "warned", "failed", "error"]
 MOST_SAMPLES = 10
@@ -86,8 +84,10 @@ def read_pairs(path: core.StrPath) -> PairsFile:
 
 def _pair(name: str, section: Section, defaults: Mapping[str, Any], file: Path, events: str | None) -> Pair:
     rules = {**defaults, **section.given(_rule_names())}
-    limits = {key: _thresholds(section, key, rules.pop(key, ())) for key in _LIMITS}
-    old, new = (_beside(file, section.required(side)) for side in ("old", "new"))
+    given = {key: rules.pop(key, ()) for key in _LIMITS}
+    texts = {key: [each] if isinstance(each, str) else each for key, each in given.items()}
+    limits = {key: limits_of(section, key, each, core.TABLE_COUNTS) for key, each in texts.items()}
+    old, new = (beside(file.parent, section.required(side)) for side in ("old", "new"))
     target = section.text("events") or events
     section.finish()
     if target is not None and "{pair}" not in target and "events" not in section:
@@ -99,27 +99,6 @@ def _pair(name: str, section: Section, defaults: Mapping[str, Any], file: Path, 
 
 def _rule_names() -> list[str]:
     return sorted((option_names() - {"fail_if"}) | set(_LIMITS))
-
-
-def _thresholds(section: Section, key: str, given: Any) -> tuple[core.Threshold, ...]:
-    texts = [given] if isinstance(given, str) else given
-    try:
-        found = tuple(map(core.parse_threshold, texts))
-    except (ValueError, TypeError) as error:
-        section.fail(f"{key!r}: {error}", key)
-    for one in found:
-        if one.count not in core.TABLE_COUNTS:
-            section.fail(f"{key!r} knows the counts {', '.join(core.TABLE_COUNTS)}, not {one.count!r}")
-    return found
-
-
-def _beside(file: Path, given: str) -> str:
-    """A path is relative to the file of pairs; an address stays what it is."""
-    for prefix in _LOCATED:
-        if given.startswith(prefix):
-            rest = given.removeprefix(prefix)
-            return prefix + (rest if "://" in rest else os.path.join(file.parent, rest))
-    return given if "://" in given else os.path.join(file.parent, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +163,11 @@ def check_pairs(
     on_result: Callable[[PairResult], None] = lambda result: None,
 ) -> CheckReport:
     """Compare every pair, several at once; one that cannot be compared does not stop the others."""
-    chosen = _chosen(file.pairs, select)
+    for pattern in select:
+        if not any(fnmatchcase(pair.name, pattern) for pair in file.pairs):
+            known = ", ".join(pair.name for pair in file.pairs[:10])
+            raise OptionError(f"--select {pattern} names no pair: there are {known}", code="unknown_pair")
+    chosen = [pair for pair in file.pairs if not select or any(fnmatchcase(pair.name, each) for each in select)]
     tracker = tracker or core.no_progress()
     started = time.monotonic()
     at_once = parallel or file.parallel
@@ -204,14 +187,6 @@ def check_pairs(
             run_engine.abandon(wish)
             raise
     return CheckReport(file.name, results, round(time.monotonic() - started, 3), str(run_engine))
-
-
-def _chosen(pairs: Sequence[Pair], select: Sequence[str]) -> list[Pair]:
-    for pattern in select:
-        if not any(fnmatchcase(pair.name, pattern) for pair in pairs):
-            known = ", ".join(pair.name for pair in pairs[:10])
-            raise OptionError(f"--select {pattern} names no pair: there are {known}", code="unknown_pair")
-    return [pair for pair in pairs if not select or any(fnmatchcase(pair.name, each) for each in select)]
 
 
 def _check(pair: Pair, engine: RunEngine, tracker: core.Tracker) -> PairResult:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         InputFile as InputFile,
         StoredFile as StoredFile,
         is_delta_folder as is_delta_folder,
+        is_of_catalog as is_of_catalog,
         list_urls as list_urls,
         parse_address as parse_address,
         stored_copy as stored_copy,
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from driftline.sources._formats.csv import CsvSource as CsvSource
     from driftline.sources._in_memory import is_in_memory as is_in_memory
     from driftline.sources._open import (
+        cell_lines as cell_lines,
         check_inputs as check_inputs,
+        copied_rows as copied_rows,
         declared_numbers as declared_numbers,
         fingerprint as fingerprint,
         has_text_cells as has_text_cells,

@@ -27,7 +27,7 @@ _VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.
 _PREFIXES = ("delta", "iceberg", "spark")
 _SERVED = (
     "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
-    "postgresql://…::TABLE, FILE.db::TABLE, FILE.duckdb::TABLE or BOOK.xlsx::SHEET"
+    "spark:CATALOG.SCHEMA.TABLE, postgresql://…::TABLE, FILE.db::TABLE, FILE.duckdb::TABLE or BOOK.xlsx::SHEET"
 )
 _KNOWN_SCHEMES = (*core.SCHEMES, "file", "postgresql")
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
@@ -88,12 +88,16 @@ def is_delta_folder(path: str) -> bool:
     return not is_url(path) and Path(_local(path), "_delta_log").is_dir()
 
 
+def is_of_catalog(given: Any) -> bool:
+    """Whether an input is a table of a Spark catalog, which only Spark's tasks read."""
+    return isinstance(given, str) and given.startswith("spark:") and parse_address(given).kind == "spark"
+
+
 def unsupported(text: str, scheme: str) -> InputError:
     """The error for an address that no format serves."""
     hint = {
         "hdfs": "copy the files to a path or an object store that this machine sees",
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
-        "spark": "read it with spark.table(…) and use driftline.spark.diff",
     }.get(scheme, _SERVED)
     shown = without_password(text)
     words = f"{shown}: addresses of {scheme} are not served: {hint}"

@@ -56,7 +56,7 @@ def _opened_object(given: Any, workspace: Workspace) -> ObjectSource:
     library = type(given).__module__.partition(".")[0]
     if library in ("sqlite3", "apsw") and type(given).__name__ == "Connection":
         given = _only_table(given)
-    if is_rows(given):
+    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given[:1]):
         rows = ({str(name): value for name, value in row.items()} for row in given)
         return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace))
     if hasattr(given, "description") and not hasattr(given, "fetch_record_batch"):
@@ -119,10 +119,6 @@ def _only_table(connection: Any) -> Any:
         hint = 'give a cursor: connection.execute("SELECT * FROM …")'
         raise InputError(f"the database {which}: {hint}", code="unsupported_input")
     return connection.execute(f"SELECT * FROM {quoted(names[0])}")  # noqa: S608 - a name that the database gave
-
-
-def is_rows(given: object) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given[:1])
 
 
 def _reader(given: Any) -> pa.RecordBatchReader:

@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import xxhash
 
@@ -21,6 +21,9 @@ from driftline.sources._addresses import Address, InputFile, known_suffix, list_
 from driftline.sources._formats import Format, format_of_address, format_of_file, format_of_suffix, is_workbook
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
 from driftline.sources._source import Opening, ReadOptions, Source, explained, number_type, reading_errors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -43,7 +46,11 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
     options = options or ReadOptions()
     text = os.fspath(given)
     if is_stream(text):
-        spooled = _spooled_stream(text, workspace)
+        if text == STANDARD_INPUT:
+            spooled = _spool_packed(cast(BinaryIO, sys.stdin.buffer), "standard input", workspace)
+        else:
+            with io_errors(text), open(text, "rb") as stream:
+                spooled = _spool_packed(stream, text, workspace)
         return _opened(_format_of(spooled, text), Address(text, text), Opening((spooled,), options, workspace))
     address = parse_address(text)
     decided = format_of_address(address)
@@ -103,9 +110,11 @@ def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]
 
 
 def _expand(name: str) -> list[str]:
-    """The files of a folder or a glob in the order of their names, or the path itself."""
-    if (listed := _listed_parts(name)) is not None:
-        return listed
+    """The parts of a manifest in its order, the files of a folder or a glob in that of their names, or the path."""
+    if name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, core.MANIFEST)):
+        parts = core.read_manifest(core.location(name))
+        if parts is not None:
+            return [f"{name.rstrip('/')}/{part.name}" for part in parts]
     code, words, found = "not_found", f"no file matches {name}", [name]
     if is_url(name):
         words = f"no object matches {name}"
@@ -120,14 +129,6 @@ def _expand(name: str) -> list[str]:
     if not found:
         raise InputError(words, code=code, path=name)
     return found
-
-
-def _listed_parts(name: str) -> list[str] | None:
-    """The parts in a folder's manifest, in its order; None where there is no manifest."""
-    if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, core.MANIFEST))):
-        return None
-    parts = core.read_manifest(core.location(name))
-    return None if parts is None else [f"{name.rstrip('/')}/{part.name}" for part in parts]
 
 
 def _is_data(name: str) -> bool:
@@ -202,13 +203,6 @@ def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
         return _spool(core.decompressed(stream, compression, file.name), file.name, workspace)
 
 
-def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
-    if name == STANDARD_INPUT:
-        return _spool_packed(cast(BinaryIO, sys.stdin.buffer), "standard input", workspace)
-    with io_errors(name), open(name, "rb") as stream:
-        return _spool_packed(stream, name, workspace)
-
-
 def _spool_packed(raw: BinaryIO, name: str, workspace: Workspace) -> InputFile:
     start = cast(Any, raw).peek(core.COMPRESSION_BYTES)[: core.COMPRESSION_BYTES] if hasattr(raw, "peek") else b""
     return _spool(core.decompressed(raw, core.compression_of_bytes(start), name), name, workspace)
@@ -242,20 +236,38 @@ def json_lines(source: Source, workspace: Workspace, columns: Sequence[str] | No
     """
     side = source.lay_out("B", _SPLIT_BYTES, workspace)
     assert side is not None, "only text has to be made sound first"
-    requested = side.header if columns is None else columns
-    names = [json.dumps(name, ensure_ascii=False) for name in requested]
     for split in side.splits:
         table = split.read().table
         assert table is not None, "typed rows are always sound"
-        nulls, there = ["null"] * table.num_rows, table.column_names
-        cells = [table.column(name).to_pylist() if name in there else nulls for name in requested]
-        for row in zip(*cells, strict=True):
-            yield "{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, row, strict=True)) + "}\n"
+        yield from cell_lines(table, side.header if columns is None else columns)
+
+
+def cell_lines(table: pa.Table, columns: Sequence[str]) -> Iterator[str]:
+    """Rows whose cells are JSON text as JSON objects of these columns; a missing cell is null."""
+    names = [json.dumps(name, ensure_ascii=False) for name in columns]
+    nulls, there = ["null"] * table.num_rows, table.column_names
+    cells = [table.column(name).to_pylist() if name in there else nulls for name in columns]
+    for row in zip(*cells, strict=True):
+        yield "{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, row, strict=True)) + "}\n"
 
 
 def rows_digest(lines: Iterable[bytes]) -> int:
     """A number for rows in any order, since a database gives them in another one each time; those of parts add up."""
     return sum(xxhash.xxh3_128_intdigest(line) + _ONE_ROW for line in lines)
+
+
+def copied_rows(given: str, source: Source, workspace: Workspace, folder: Location) -> tuple[str, str]:
+    """Copy the rows of a table without versions into a folder: the address of the copy, and a text for its content."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (copied := source.copied(folder)) is not None:
+        return copied
+    copy = folder / "rows.jsonl"
+    with core.text_into(copy, "utf-8") as out:
+        out.writelines(json_lines(source, workspace))
+    with core.open_to_read(copy) as lines:
+        content = rows_digest(lines)
+    # Without rows there are no columns in it.
+    return str(copy if content else write_empty_like(given, ReadOptions(), folder)), str(content)
 
 
 def tables_beside(given: str) -> list[str]:

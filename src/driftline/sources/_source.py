@@ -18,7 +18,7 @@ from itertools import islice
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
-from driftline.core import Workspace, explain_os_error
+from driftline.core import Location, Workspace, explain_os_error
 from driftline.errors import DriftlineError, InputError, TableError
 from driftline.sources._addresses import InputFile, known_suffix
 
@@ -199,6 +199,9 @@ class Source(_Reader, ABC):
     @abstractmethod
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Pool = None) -> SplitSide | None:
         """The splits, or None where `normalized` must be called first."""
+
+    def copied(self, folder: Location | None) -> tuple[str, str] | None:
+        """Copy the rows into a folder where the data is: their address and content; None: they are read here."""
 
     def normalized(self, side: str, workspace: Workspace, pool: Pool = None) -> Self:
         """The same rows rewritten so that they can be cut into splits; raises the errors in them."""
@@ -438,19 +441,12 @@ def number_type(type_: pa.DataType, name: str) -> str | None:
     if types.is_integer(type_):
         return "decimal(0)" if types.is_uint64(type_) else "integer"
     if types.is_decimal(type_):
-        check_digits(type_, name)
+        if max(type_.precision, type_.scale) > _MAX_DIGITS:  # nothing here can hold them
+            limit = f"{_MAX_DIGITS} are the most: cast it to decimal({_MAX_DIGITS}, S) or to text"
+            words = f'column "{name}" has decimals of {type_.precision} digits, and {limit}'
+            raise InputError(words, code="unsupported_type", column=name)
         return f"decimal({max(0, type_.scale)})"
     return "number" if types.is_floating(type_) else None
-
-
-def check_digits(type_: pa.DataType, name: str) -> None:
-    """Refuse decimals of more digits than anything here can hold."""
-    from pyarrow.types import is_decimal
-
-    if is_decimal(type_) and max(type_.precision, type_.scale) > _MAX_DIGITS:
-        limit = f"{_MAX_DIGITS} are the most: cast it to decimal({_MAX_DIGITS}, S) or to text"
-        words = f'column "{name}" has decimals of {type_.precision} digits, and {limit}'
-        raise InputError(words, code="unsupported_type", column=name)
 
 
 def part_mismatch(side: str, name: str) -> TableError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
+    from driftline.spark._catalog import open_input as open_input, tables_beside as tables_beside
     from driftline.spark._changesets import (
         diff_to_changeset as diff_to_changeset,
         events_to_changeset as events_to_changeset,

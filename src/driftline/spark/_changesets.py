@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate
@@ -222,7 +222,8 @@ def _encode_splits(
 ) -> Batches:
     return pack(
         block
-        for number in _numbers(batches)
+        for batch in batches
+        for number in batch.column(0).to_pylist()
         for block in _encoded(plan, ranges, partial(_collected, decoder, splits[number]), first_events[number])
     )
 
@@ -296,10 +297,6 @@ def _collected(decoder: EventDecoder, split: core.LineRange) -> kernels.EventCol
             event = msgspec.json.decode(line)
             collector.add(event if event["type"] in _NO_CHANGE else decoder.reading(event))
     return collector
-
-
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    return (number for batch in batches for number in batch.column(0).to_pylist())
 
 
 def _opened(blob: bytes) -> Any:

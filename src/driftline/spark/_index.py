@@ -124,16 +124,14 @@ class _ModeRun:
         return frame
 
     def _changes(self) -> DataFrame:
-        classified = _mapped(self._sorted_by(self._file_rows(), "key"), _classified, CHANGE_SCHEMA)
+        files = self._scan("file_meta", kernels.scan_files)
+        classified = _mapped(self._sorted_by(files, "key"), _classified, CHANGE_SCHEMA)
         if not self.options.detect_renames:
             return classified
         self._keep(classified)
         may_pair = "kind in ('added', 'removed') and hash is not null"
         paired = _mapped(self._sorted_by(classified.where(may_pair), "hash"), _paired, CHANGE_SCHEMA)
         return classified.where(f"not ({may_pair})").union(paired)
-
-    def _file_rows(self) -> DataFrame:
-        return self._scan("file_meta", kernels.scan_files)
 
     def _note_skipped(self, by_side: dict[int, int]) -> None:
         self.result.before_scan.skipped_rows += by_side.get(BEFORE, 0)
@@ -196,7 +194,7 @@ class _ModeRun:
 
     def _named_by_id(self, unnamed: DataFrame) -> DataFrame:
         """Rows that only have a file id, named by `file_meta`; unknown ids are counted."""
-        ids = self._file_rows().where("key is not null and file_id is not null")
+        ids = self._scan("file_meta", kernels.scan_files).where("key is not null and file_id is not null")
         names = ids.groupBy("side", "file_id").agg({"key": "min"}).withColumnRenamed("min(key)", "found_key")
         found = unnamed.drop("key").join(names, ["side", "file_id"], "left")
         self._note_skipped(dict(found.where("found_key is null").groupBy("side").sum("count").collect()))

@@ -201,12 +201,6 @@ def scratch_place(spark: SparkSession) -> Iterator[core.Location | None]:
         yield None
 
 
-def workspace_parent() -> str | None:
-    """The parent of the driver's workspace: the shared folder, if that is a disk."""
-    given = core.shared_folder()
-    return None if given is None or isinstance(core.location(given), core.ObjectPath) else given
-
-
 def shared_folder_needed(reason: str) -> EngineError:
     """The error for a job that needs storage which all machines see."""
     return EngineError(

@@ -129,11 +129,8 @@ def _range_task(plan: kernels.FoldPlan, job: kernels.RangeJob, batches: Batches)
         if block.kind == _DELTAS:
             of_range.append(pa.ipc.open_stream(block.blob).read_all())
     for index in sorted(pieces):
-        yield tasks.result_batch(index, _fold_range, plan, job, index, pieces.pop(index))
-
-
-def _fold_range(plan: kernels.FoldPlan, job: kernels.RangeJob, index: int, deltas: list[Any]) -> list[Any]:
-    return list(job(plan, kernels.load_range(plan, plan.ranges[index], deltas, job.needs_originals)))
+        loaded = partial(kernels.load_range, plan, plan.ranges[index], pieces.pop(index), job.needs_originals)
+        yield tasks.result_batch(index, lambda load: list(job(plan, load())), loaded)
 
 
 # Ingestion.
@@ -153,13 +150,9 @@ def ingest_on_spark(
     session: SparkSession, plan: kernels.IngestPlan, work: Sequence[tuple[LineRange, int]]
 ) -> Iterator[kernels.IngestedFile]:
     """Write every range, one task each; only files that tasks report are committed."""
-    write = partial(_write_task, plan)
-    for written in tasks.TaskPool(session, no_progress(), "ingest").map(write, work):
+    pool = tasks.TaskPool(session, no_progress(), "ingest")
+    for written in pool.map(lambda each: list(kernels.write_range(plan, *each)), work):
         yield from written
-
-
-def _write_task(plan: kernels.IngestPlan, work: tuple[LineRange, int]) -> list[kernels.IngestedFile]:
-    return list(kernels.write_range(plan, *work))
 
 
 def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_errors, output_place
+from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_errors, location, output_place, shared_folder
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
-from driftline.sources import Counted, Source, Split, SplitSide, known_size, stored_copy
+from driftline.sources import Counted, Source, SplitSide, is_of_catalog, known_size, stored_copy
 from driftline.spark import _jobs as jobs, _table_tasks as table_tasks
+from driftline.spark._catalog import CatalogSource
 from driftline.spark._runtime.pyspark_internals import to_partitions
 from driftline.spark._runtime.session import open_session
 from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
@@ -62,7 +63,10 @@ class SparkPlan:
 def run(job: TableDiffJob, write: jobs.Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
-    with Workspace(jobs.workspace_parent()) as workspace:
+    shared = location(shared_folder() or "")
+    with Workspace(None if isinstance(shared, ObjectPath) else shared_folder()) as workspace, ExitStack() as stack:
+        if any(is_of_catalog(side) for side in (job.a, job.b)):
+            stack.enter_context(open_session(job.master))
         job, *sides = kernels.open_sides(job, workspace)
         a, b = (source.with_absolute_paths() for source in sides)
         with (
@@ -155,7 +159,10 @@ class SparkRun:
             return _lay_out(a, b, self.sizes, self.workspace, pool)
 
     def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
-        """Copy sources that can only be read from the start into batches, one task a side."""
+        """Copy tables of catalogs by Spark, and sources that can only be read from the start in one task a side."""
+        a, b = (side.in_files(self.scratch) if isinstance(side, CatalogSource) else side for side in (a, b))
+        if a.seekable and b.seekable:
+            return cast(Layouts, self._lay_out(a, b))
         if self.scratch is None:
             raise jobs.shared_folder_needed(
                 "JSON Lines, workbooks and tables of SQLite and DuckDB files are copied into batches"
@@ -171,7 +178,7 @@ class SparkRun:
             compared = kernels.resolve_columns(a.header, b.header, self.job.options, kernels.sides_of(a, b))
         except (TableError, OptionError):
             # Errors inside the files come first: the strict parser looks for them, then this error is raised again.
-            if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
+            if all(self._pool("check").map(lambda split: split.read().sound, [*a.splits, *b.splits])):
                 raise
             return None
         plan = kernels.DiffPlan(self.job.options, compared, kernels.new_seeds(), buckets, profile=self.job.profile)
@@ -267,10 +274,6 @@ def _numbered(
     rows = accumulate((one.rows for one in counts), initial=0)
     for split, first_record, before in zip(splits, records, rows, strict=False):
         yield split._replace(first_record=first_record, rows_before=before)
-
-
-def _is_sound(split: Split) -> bool:
-    return split.read().sound
 
 
 def _count_rows(one: table_tasks.SidedSplit) -> Counted:

@@ -60,6 +60,8 @@ def frame_schema(text: str) -> StructType:
 class TaskPool:
     """`map` on Spark, for small results: one task for each item; an error of a task is raised on the driver."""
 
+    workers = 8  # ranges that keep the cores of a small cluster busy; large input has more
+
     def __init__(self, spark: SparkSession, tracker: Tracker, phase: str) -> None:
         self._spark = spark
         self._tracker = tracker
@@ -74,19 +76,13 @@ class TaskPool:
             yield from results_of(watched(self._spark, self._tracker, self._phase, len(items), frame.collect))
 
 
-class _PayloadScheduler(TaskPool):
-    """A pool with enough ranges to keep Spark busy: for the cores of a small cluster; large input has more."""
-
-    workers = 8
-
-
 @contextlib.contextmanager
 def payload_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
     """A scheduler that runs Spark tasks; input and output must be visible to all workers."""
     from driftline.spark._runtime.session import open_session
 
     with open_session(master, app_name="driftline compare-batch") as spark:
-        yield _PayloadScheduler(spark, tracker, "compare on Spark")
+        yield TaskPool(spark, tracker, "compare on Spark")
 
 
 def _run_items(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from driftline import core
 from driftline.core import EngineChoice, PartWriter, StrPath, Tracker, Workspace, no_progress, without_collection
 from driftline.errors import OptionError, TableError
-from driftline.sources import CsvSource, Source, check_inputs, input_size, known_size, open_source
+from driftline.sources import CsvSource, Source, check_inputs, input_size, is_of_catalog, known_size, open_source
 from driftline.tables import _events
 from driftline.tables._columns import Sides, hashed_text, named_options, resolve_columns
 from driftline.tables._events import Stats, event_line
@@ -79,6 +79,8 @@ def choose_engine(requested: str, job: TableDiffJob) -> EngineChoice:
     """The engine to use and the reason as text."""
     if requested == "vectorized":  # for tests
         return EngineChoice(requested, "as asked")
+    if requested == "auto" and any(map(is_of_catalog, (job.a, job.b))):
+        return EngineChoice("spark", "Spark reads tables of its catalogs")
     return core.choose_engine("tables", requested, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.toml import Reader, Section, declared, read_document, reading
 from driftline.pipeline._stages import own_stage
 from driftline.sinks import plain_formats
-from driftline.sources import without_password
+from driftline.sources import is_of_catalog, without_password
 from driftline.tables import OPTIONS, check_options, memory_limit, option_names
 
 Checked = TypeVar("Checked")
@@ -59,16 +59,11 @@ def _path(section: Section, key: str, others: str = "") -> str | None:
 
 
 def _source(section: Section, key: str) -> str | None:
-    """What a diff takes: also a Delta or Iceberg table, or a table of a database."""
+    """What a diff takes: also a Delta or Iceberg table, or a table of a database or a Spark catalog."""
     text = section.data.get(key)
-    if (
-        isinstance(text, str)
-        and _TABLE_ADDRESS.match(text)
-        and text == without_password(text)
-        and not text.startswith("spark:")
-    ):
+    if isinstance(text, str) and _TABLE_ADDRESS.match(text) and text == without_password(text):
         return section.text(key)
-    return _path(section, key, ", delta:, iceberg: and postgresql:// without a password (it is in PGPASSWORD)")
+    return _path(section, key, ", delta:, iceberg:, spark: and postgresql:// without a password (it is in PGPASSWORD)")
 
 
 def _required_path(section: Section, key: str) -> str:
@@ -86,20 +81,21 @@ def _local_path(section: Section, key: str, why: str = "an index lies on a disk"
 
 def _limits(*known: str) -> Reader:
     """Limits of some counts."""
+    return lambda section, key: limits_of(section, key, section.texts(key) or (), known, in_pipeline=True)
 
-    def read(section: Section, key: str) -> tuple[core.Threshold, ...]:
-        found = []
-        for text in section.texts(key) or ():
-            try:
-                limit = core.parse_threshold(text, in_pipeline=True)
-            except ValueError as error:
-                section.fail(f"{section.named(key)}: {error}", key)
-            if limit.count not in known:
-                section.fail(f"{key!r} knows the counts {', '.join(known)}, not {limit.count!r}", key)
-            found.append(limit)
-        return tuple(found)
 
-    return read
+def limits_of(
+    section: Section, key: str, texts: Sequence[str], known: Sequence[str], *, in_pipeline: bool = False
+) -> tuple[core.Threshold, ...]:
+    """Limits as they are written, each of a known count."""
+    try:
+        found = tuple(core.parse_threshold(text, in_pipeline=in_pipeline) for text in texts)
+    except (ValueError, TypeError) as error:
+        section.fail(f"{section.named(key)}: {error}", key)
+    for limit in found:
+        if limit.count not in known:
+            section.fail(f"{key!r} knows the counts {', '.join(known)}, not {limit.count!r}", key)
+    return found
 
 
 def memory_of(section: Section, key: str) -> int | None:
@@ -111,14 +107,6 @@ def memory_of(section: Section, key: str) -> int | None:
 def _inside(kind: type[Any], only_with_key: bool = False) -> core.JsonObject:
     """A record whose fields are keys of the same table."""
     return reading(lambda section, key: kind(**section.values(kind)) if key in section or not only_with_key else None)
-
-
-def _changes_address(section: Section, key: str) -> str:
-    address = section.required(key)
-    if _ADDRESS.match(address) and not core.is_url(address):
-        problem = f"{key!r} is {address!r}: a folder, or a prefix in s3, gs or abfs"
-        section.fail(problem, key, code="unsupported_address")
-    return address
 
 
 def _columns(section: Section, key: str) -> dict[str, ColumnType]:
@@ -157,11 +145,7 @@ def checked(section: Section, check: Callable[[], Checked], *keys: str) -> Check
         section.fail(error.message, *keys)
 
 
-_OF_TABLES, _OF_PAYLOADS, _OF_INDEXES = (
-    _limits(*core.TABLE_COUNTS, core.AGE),
-    _limits(*core.PAYLOAD_COUNTS),
-    _limits(*core.INDEX_COUNTS),
-)
+_OF_TABLES = _limits(*core.TABLE_COUNTS, core.AGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +175,7 @@ class StateTarget:
 class ChangeSource:
     """Files of change events: their location, and how their messages are read (pipeline §8)."""
 
-    address: str = declared(_changes_address, key="changes")
+    address: str = declared(_required_path, key="changes")
     # The table's name in the source, also with the schema or database before it.
     table: str | None = declared(Section.text, None, "changes_table")
     source: str | None = declared(one_of("wal2json", "debezium", "maxwell"), None, "changes_from")
@@ -257,8 +241,8 @@ class PayloadFlow:
     id_name: str = declared(Section.text, "id", "id")
     root: str | None = declared(Section.text, None)
     config: Mapping[str, Any] = declared(Section.table, dict)
-    fail_if: tuple[core.Threshold, ...] = declared(_OF_PAYLOADS, ())
-    warn_if: tuple[core.Threshold, ...] = declared(_OF_PAYLOADS, ())
+    fail_if: tuple[core.Threshold, ...] = declared(_limits(*core.PAYLOAD_COUNTS), ())
+    warn_if: tuple[core.Threshold, ...] = declared(_limits(*core.PAYLOAD_COUNTS), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +257,8 @@ class IndexFlow:
     events: str | None = declared(_path, None)
     registry: bool = declared(Section.flag, False)
     allow_mismatch: bool = declared(Section.flag, False)
-    fail_if: tuple[core.Threshold, ...] = declared(_OF_INDEXES, ())
-    warn_if: tuple[core.Threshold, ...] = declared(_OF_INDEXES, ())
+    fail_if: tuple[core.Threshold, ...] = declared(_limits(*core.INDEX_COUNTS), ())
+    warn_if: tuple[core.Threshold, ...] = declared(_limits(*core.INDEX_COUNTS), ())
     repo: str | None = declared(_local_path, None)
 
 
@@ -325,6 +309,14 @@ class HistoryPolicy:
     days: int | None = declared(at_least(1), None)
 
 
+def beside(folder: Path, given: str) -> str:
+    """A source that a file in `folder` names: paths in it are complete, other addresses as they are."""
+    prefix = "delta:" if given.startswith("delta:") else ""
+    path = given.removeprefix(prefix)
+    is_other = _ADDRESS.match(path) and not path.startswith("file://")
+    return given if is_other or _TABLE_ADDRESS.match(path) else f"{prefix}{folder / path.removeprefix('file://')}"
+
+
 class TableAddress(str):
     """The location of a source that is no file: a table of a database, of a catalog, or at a version."""
 
@@ -357,6 +349,11 @@ class Pipeline:
     text: str = field(default="", repr=False)  # of the file, for the lines of mistakes that are found later
 
     @property
+    def reads_catalogs(self) -> bool:
+        """Whether a table comes from a Spark catalog, which only Spark reads."""
+        return any(is_of_catalog(each) for flow in self.tables for each in (flow.snapshots, flow.before, flow.after))
+
+    @property
     def directory(self) -> Path:
         """What relative paths start from."""
         return self.file.parent
@@ -366,10 +363,8 @@ class Pipeline:
         return core.ObjectPath(path) if core.is_url(path) else self.directory / path.removeprefix("file://")
 
     def address(self, given: str) -> str:
-        """A declared source as a diff takes it: paths in it are complete, other addresses as they are."""
-        prefix = "delta:" if given.startswith("delta:") else ""
-        path = given.removeprefix(prefix)
-        return given if core.is_url(path) or _TABLE_ADDRESS.match(path) else f"{prefix}{self.place(path)}"
+        """A declared source as a diff takes it."""
+        return beside(self.directory, given)
 
     def shown(self, path: Place) -> str:
         """A path as records and messages show it: relative to the pipeline file; an address as it is."""
@@ -408,8 +403,8 @@ def load(path: core.StrPath) -> Pipeline:
         lake=target,
         spark=_spark_settings(spark) if spark else {},
         tables=tuple(_table(*named, target) for named in root.named_sections("tables")),
-        payloads=tuple(_payloads(*named) for named in root.named_sections("payloads")),
-        indexes=tuple(_index(*named) for named in root.named_sections("indexes")),
+        payloads=tuple(_flow(PayloadFlow, *named) for named in root.named_sections("payloads")),
+        indexes=tuple(_flow(IndexFlow, *named) for named in root.named_sections("indexes")),
         hooks=tuple(map(_hook, [*([one_hook] if one_hook else []), *root.list_of_sections("hooks")])),
         text=root.text_of_file,
         **{key: section.record(kind) for key, kind in wholes.items() if (section := root.section(key)) is not None},
@@ -484,16 +479,11 @@ def _target_mistakes(flow: TableFlow, lake: LakeTarget | None) -> Iterator[Mista
         yield is_one, kind, f"{kind!r} is written once for every new snapshot: put {{to}} into its name"
 
 
-def _payloads(name: str, section: Section) -> PayloadFlow:
-    flow = section.record(PayloadFlow, name=name)
-    if (flow.pairs is None) == (flow.old is None or flow.new is None):
+def _flow(kind: type[Checked], name: str, section: Section) -> Checked:
+    flow = section.record(kind, name=name)
+    if isinstance(flow, PayloadFlow) and (flow.pairs is None) == (flow.old is None or flow.new is None):
         section.fail(f"[payloads.{name}] needs either 'pairs', or 'old' and 'new'")
-    return flow
-
-
-def _index(name: str, section: Section) -> IndexFlow:
-    flow = section.record(IndexFlow, name=name)
-    if not (flow.events or flow.registry):
+    if isinstance(flow, IndexFlow) and not (flow.events or flow.registry):
         section.fail(f"[indexes.{name}] has no target: give 'events', or 'registry = true'")
     return flow
 

@@ -32,7 +32,7 @@ from driftline.tables import TableOptions, check_options
 
 _MARK = re.compile(r"(\{date\}|\{hour\}|\{n\})")
 _FORMS = {"{date}": r"(?P<date>\d{4}-\d{2}-\d{2}|\d{8})", "{hour}": r"(?P<hour>\d{2})", "{n}": r"(?P<n>\d+)"}
-_OF_CATALOGS = re.compile(r"iceberg:(?!//)")
+_OF_CATALOGS = re.compile(r"(iceberg|spark):(?!//)")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _TABLE_MARK = "::"
 CHANGES = "changes"  # the label of stages that follow change events
@@ -175,17 +175,12 @@ def _matching(pipeline: Pipeline, pattern: str) -> Iterator[Snapshot]:
     form = re.compile("".join(_FORMS.get(part) or re.escape(part) for part in _MARK.split(text)))
     for name in _names(text):
         match = form.fullmatch(name)
-        label = _label(match.groupdict()) if match else None
+        found = match.groupdict() if match else {}
+        hour = f"T{found['hour']}" if "hour" in found else ""
+        period = parse_period(found["date"] + hour) if "date" in found else None
+        label = period.label if period else found.get("n")
         if label is not None:
             yield _named(pipeline, label, name)
-
-
-def _label(found: dict[str, str]) -> str | None:
-    """The label that the parts of a name make; None where they are no day or hour."""
-    if "n" in found:
-        return found["n"]
-    period = parse_period(found["date"] + (f"T{found['hour']}" if "hour" in found else ""))
-    return None if period is None else period.label
 
 
 def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
@@ -366,8 +361,7 @@ class TableStages:
     def changes_address(self) -> str:
         """Where the files of change events lie."""
         assert self.flow.changes is not None
-        given = self.flow.changes.address
-        return given if "://" in given else str(self.pipeline.place(given))
+        return str(self.pipeline.place(self.flow.changes.address))
 
     def target(self, path: str, before: Snapshot, after: Snapshot) -> core.Location:
         """The location of a target of one comparison."""

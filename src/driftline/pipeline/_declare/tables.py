@@ -1,18 +1,17 @@
 """Tables that are no files, as the stages of a run read them: through the one port of sources.
 
-A table with versions is read in place. One without (of PostgreSQL) may change between two stages: its rows are copied
-once in a run, all stages read the copy, and the rows are its fingerprint.
+A table with versions is read in place. One without (of PostgreSQL, of a Spark catalog) may change between two stages:
+its rows are copied once in a run, all stages read the copy, and the rows are its fingerprint.
 """
 
 from __future__ import annotations
 
 import secrets
 
-from driftline import sources
-from driftline.core import Location, Workspace, open_to_read, remove, text_into
+from driftline.core import Location, Workspace, remove
 from driftline.errors import InputError
 from driftline.pipeline._declare.declaration import TableAddress
-from driftline.sources import ReadOptions, Source
+from driftline.sources import copied_rows, open_source
 
 
 class TableReader:
@@ -31,8 +30,14 @@ class TableReader:
     def content(self, table: TableAddress) -> str:
         """A text for the content of the table, as this run reads it."""
         with Workspace() as workspace:
-            source = sources.open_source(table, workspace)
-            content = source.identity or self._copied(table, source, workspace)
+            source = open_source(table, workspace)
+            content = source.identity
+            if not content and self._work is None and (copied := source.copied(None)) is not None:
+                content = copied[1]  # a plan needs no copy
+            elif not content:
+                folder = (self._work or self._temporary.folder) / f"table-{secrets.token_hex(8)}"
+                self._folders.append(folder)
+                self._copies[table], content = copied_rows(table, source, workspace, folder)
             return f"{source.format} {content}"
 
     def check(self, table: TableAddress, content: str) -> None:
@@ -46,17 +51,3 @@ class TableReader:
         self._temporary.close()
         for folder in self._folders:
             remove(folder)
-
-    def _copied(self, text: str, source: Source, workspace: Workspace) -> str:
-        folder = (self._work or self._temporary.folder) / f"table-{secrets.token_hex(8)}"
-        self._folders.append(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        copy = folder / "rows.jsonl"
-        with text_into(copy, "utf-8") as out:
-            out.writelines(sources.json_lines(source, workspace))
-        with open_to_read(copy) as lines:
-            content = sources.rows_digest(lines)
-        if not content:  # without rows there are no columns in it
-            copy = sources.write_empty_like(text, ReadOptions(), folder)
-        self._copies[text] = str(copy)
-        return str(content)

@@ -197,7 +197,8 @@ def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[JsonObject
 
 def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun, started_at: str) -> Iterator[JsonObject]:
     event = partial(_event, pipeline, f"{record.run_id}/{stage.stage}", f"{record.pipeline}.{stage.stage}")
-    parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=_job(pipeline, record.pipeline))}
+    job = {"namespace": pipeline.lineage.namespace, "name": record.pipeline}
+    parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=job)}
     yield event("START", started_at, parent)
     kept = stage.record
     outputs = [_output(pipeline, each.path, size=each.size) for each in (kept.outputs if kept else ())]
@@ -241,14 +242,10 @@ def _event(
         "producer": PRODUCER,
         "schemaURL": _RUN_EVENT,
         "run": {"runId": _id(run), "facets": facets},
-        "job": _job(pipeline, job),
+        "job": {"namespace": pipeline.lineage.namespace, "name": job},
         "inputs": inputs,
         "outputs": outputs,
     }
-
-
-def _job(pipeline: Pipeline, name: str) -> JsonObject:
-    return {"namespace": pipeline.lineage.namespace, "name": name}
 
 
 def _facet(schema: str, **content: Any) -> JsonObject:

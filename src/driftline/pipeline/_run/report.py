@@ -196,7 +196,12 @@ def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
     'done'
     """
     store = RecordStore(state_directory(pipeline))
-    run = _find(store, pipeline, run_id)
+    run = store.last_run() if run_id is None else dict(store.runs()).get(run_id)
+    if run is None and run_id is None:
+        raise PipelineError(f"{pipeline.name} has not run yet", code="no_runs")
+    if run is None:
+        hint = f"`driftline pipeline history {pipeline.file.name}` lists them"
+        raise PipelineError(f"{pipeline.name} remembers no run {run_id!r}: {hint}", code="unknown_run")
     return report_of(pipeline, run, [past for past in run_history(pipeline) if past.run_id <= run["run_id"]])
 
 
@@ -210,10 +215,11 @@ def report_of(pipeline: Pipeline, run: Run, past: Sequence[PastRun] = ()) -> Run
     """The report of a run from its record as plain data; `past` are the runs up to it, newest first."""
     own = ("pipeline", "run_id", "started_at", "seconds", "engine", "result", "versions")
     readable = [run for run in past if run.result != DAMAGED]
+    places = _places(_unfolded(run["stages"]))
     return RunReport(
         **{name: run[name] for name in own},
         file=pipeline.file.name,
-        stages=_stages(run["stages"]),
+        stages=tuple(_stage(stage, *places.get(stage["stage"], (-1, -1))) for stage in run["stages"]),
         limits=tuple(JudgedLimit(**limit) for limit in run.get("limits", ())),
         runs=tuple(reversed(readable[:TREND_RUNS])),
     )
@@ -233,26 +239,6 @@ def counts_text(counts: Mapping[str, int]) -> str:
     ]
     words = ", ".join(shown) or ("nothing" if counts else "")
     return f"{words} of {counts['total']:,}" if counts.get("total") else words
-
-
-def _find(store: RecordStore, pipeline: Pipeline, run_id: str | None) -> Run:
-    if run_id is None:
-        newest = store.last_run()
-        if newest is None:
-            raise PipelineError(f"{pipeline.name} has not run yet", code="no_runs")
-        return newest
-    for name, record in store.runs():
-        if name == run_id and record is not None:
-            return record
-    raise PipelineError(
-        f"{pipeline.name} remembers no run {run_id!r}: `driftline pipeline history {pipeline.file.name}` lists them",
-        code="unknown_run",
-    )
-
-
-def _stages(stages: Sequence[Run]) -> tuple[ReportStage, ...]:
-    places = _places(_unfolded(stages))
-    return tuple(_stage(stage, *places.get(stage["stage"], (-1, -1))) for stage in stages)
 
 
 def _unfolded(stages: Sequence[Run]) -> list[Run]:

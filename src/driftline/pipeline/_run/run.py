@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 
 from driftline import core
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError, PipelineError
-from driftline.pipeline._declare.declaration import Pipeline, Place, state_directory
+from driftline.pipeline._declare.declaration import Pipeline, state_directory
 from driftline.pipeline._declare.snapshots import TableStages, find_snapshots, label_order
 from driftline.pipeline._declare.tables import TableReader
 from driftline.pipeline._run.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, utc_now, versions
@@ -53,7 +54,7 @@ def run_pipeline(
     with locked(pipeline, wait_seconds) as check_lock, closing(opened) as run_engine, closing(reader) as tables:
         run = PipelineRun(
             pipeline,
-            stage_graph(pipeline, tables),
+            stage_graph(pipeline, tables, run_engine),
             tables,
             run_engine,
             tracker or core.Tracker(),
@@ -86,7 +87,13 @@ def run_pipeline(
 
 def engine_of(pipeline: Pipeline, engine: str | None = None, master: str | None = None) -> RunEngine:
     """The engine of a run: what is given, else what the file declares."""
-    named = engine or pipeline.engine, master or pipeline.master
+    requested = engine or pipeline.engine
+    if pipeline.reads_catalogs:
+        if requested == "local":
+            words = f"{pipeline.file.name} reads tables of a Spark catalog, which engine local cannot: use engine spark"
+            raise PipelineError(words, code="needs_spark")
+        requested = "spark"
+    named = requested, master or pipeline.master
     return RunEngine(*named, memory=pipeline.memory, parallel=pipeline.parallel, settings=pipeline.spark)
 
 
@@ -118,9 +125,11 @@ STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
 )
 
 
-def stage_graph(pipeline: Pipeline, tables: TableReader) -> list[Stage]:
+def stage_graph(pipeline: Pipeline, tables: TableReader, engine: RunEngine) -> list[Stage]:
     """Every stage; two that write the same file are refused."""
     state = state_directory(pipeline)
+    if pipeline.reads_catalogs:
+        engine.session()  # its catalogs know which snapshots there are
     found = [(flow, tuple(find_snapshots(pipeline, flow))) for flow in pipeline.tables]
     plans = [TableStages(pipeline, *snapshots, state, tables) for snapshots in found]
     stages = [stage for plan in plans for make in STAGES_OF_A_TABLE for stage in make(plan)]
@@ -210,10 +219,13 @@ class PipelineRun:
 
     def run(self) -> None:
         """Every stage once; what fails takes down only what needs it."""
-        self.engine.input_bytes = _bytes_of({path for stage in self.stages for path in stage.sources})
+        self.engine.input_bytes = outputs.bytes_of({path for stage in self.stages for path in stage.sources})
         outputs.sweep_state(self.state)
         outputs.sweep(self.pipeline, [place for stage in self.stages for place in stage.outputs.values()])
-        waiting = largest_flows_first(self.stages)
+        sizes = Counter[str]()
+        for stage in self.stages:
+            sizes[stage.flow] += outputs.bytes_of(set(stage.sources))
+        waiting = sorted(self.stages, key=lambda stage: -sizes[stage.flow])  # what takes longest must not come last
         running: dict[Future[StageRun], Stage] = {}
         with ThreadPoolExecutor(self.engine.parallel, "stage") as pool:
             try:
@@ -316,7 +328,8 @@ class PipelineRun:
             files = context.outputs.commit()
         finally:
             context.outputs.discard()
-        inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
+        read = [entry for path in stage.sources for entry in context.sources[path]]
+        inputs = tuple({"path": each.path, "size": each.size, "fingerprint": each.content} for each in read)
         seconds, counts = round(time.monotonic() - started, 3), dict(outcome.counts)
         made = (stage.name, verdict.key, counts, dict(outcome.facts), inputs, files)
         record = StageRecord(*made, seconds, utc_now(), verdict.basis)
@@ -342,12 +355,13 @@ class PipelineRun:
             return "everything is to be done again"
         if known.key != stage.key(basis):
             return changed_basis(known.basis, basis)
-        places = stage.outputs.items()
-        if not all(outputs.is_recorded(self.pipeline, role, place, known.outputs) for role, place in places):
-            return "an output is declared elsewhere"
-        lost = outputs.missing_output(self.pipeline, known.outputs, thorough=self.thorough)
-        if lost is not None:
-            return f"{lost} is missing or was changed"
+        for role, place in stage.outputs.items():  # the file, or files of the folder
+            shown = f"{self.pipeline.shown(place)}/"
+            if not any(each.role == role and f"{each.path}/".startswith(shown) for each in known.outputs):
+                return "an output is declared elsewhere"
+        for each in known.outputs:
+            if not outputs.is_there(self.pipeline.place(each.path), each, self.thorough):
+                return f"{each.path} is missing or was changed"
         still_there = stage.is_fresh(context, known.facts)
         return None if still_there else "the lake or registry no longer holds what it left there"
 
@@ -386,9 +400,10 @@ class PipelineRun:
         Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
         """
         seen: dict[str, list[int]] = {}
+        flow, *_, step = stage.split("/")
         for ended_at, counted in self._history:
             for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
-                if other != stage and _kind_of(other) == _kind_of(stage):
+                if other != stage and other.split("/")[0] == flow and other.split("/")[-1] == step:
                     for name, value in counts.items():
                         seen.setdefault(name, []).append(value)
         return {
@@ -405,24 +420,6 @@ class PipelineRun:
                 done = [each for each in reversed(record["stages"]) if each["result"] == "done"]
                 found.append((end, [(each["stage"], each["counts"]) for each in done]))
         return found
-
-
-def _kind_of(stage: str) -> tuple[str, str]:
-    """The table and the step of a stage, whichever snapshot it is for."""
-    flow, *_, step = stage.split("/")
-    return flow, step
-
-
-def largest_flows_first(stages: list[Stage]) -> list[Stage]:
-    """The stages in the order in which they are begun: what takes longest must not come last and alone."""
-    sizes: dict[str, int] = {}
-    for stage in stages:
-        sizes[stage.flow] = sizes.get(stage.flow, 0) + _bytes_of(set(stage.sources))
-    return sorted(stages, key=lambda stage: -sizes[stage.flow])
-
-
-def _bytes_of(paths: set[Place]) -> int:
-    return sum(map(outputs.size_below, paths))
 
 
 def _result(run: PipelineRun, ignore_thresholds: bool) -> str:
@@ -526,9 +523,13 @@ def dry_run(
 ) -> list[PlannedStage]:
     """The plan of a run that would start now; sources that changed are read, and nothing is written."""
     with closing(engine_of(pipeline)) as engine, closing(TableReader()) as tables:
-        stages = stage_graph(pipeline, tables)
+        stages = stage_graph(pipeline, tables, engine)
         run = PipelineRun(pipeline, stages, tables, engine, core.no_progress(), selection or Selection(), full_refresh)
-        usual = _usual_seconds(run)
+        known = {stage.name: kept.seconds for stage in run.stages if (kept := run.store.stage(stage.name)) is not None}
+        kinds: dict[str, list[float]] = {}  # of steps, for stages that were never done
+        for name, seconds in known.items():
+            kinds.setdefault(name.rpartition("/")[2], []).append(seconds)
+        usual = {**{kind: round(median(times), 3) for kind, times in kinds.items()}, **known}
         return [_planned(run, stage, usual) for stage in stages]
 
 
@@ -542,7 +543,7 @@ def _planned(run: PipelineRun, stage: Stage, usual: Mapping[str, float]) -> Plan
         stage.needs,
         tuple(map(shown, stage.sources)),
         tuple(map(shown, places)),
-        _bytes_of(set(stage.sources)),
+        outputs.bytes_of(set(stage.sources)),
         usual.get(stage.name, usual.get(stage.step)) if plan == "run" else None,
         tuple(shown(path) for path in places if run.state not in tuple(path.parents)),
     )
@@ -567,15 +568,6 @@ def _verdict(run: PipelineRun, stage: Stage) -> tuple[str, str]:
     chosen = run.selection.takes(stage)
     run.runs[stage.name] = StageRun(stage.name, "done" if chosen else "skipped")
     return ("run", verdict.why) if chosen else ("skip", f"not selected ({verdict.why})")
-
-
-def _usual_seconds(run: PipelineRun) -> dict[str, float]:
-    """Seconds by name of stage, and by kind of step for stages that were never done."""
-    known = {stage.name: kept.seconds for stage in run.stages if (kept := run.store.stage(stage.name)) is not None}
-    kinds: dict[str, list[float]] = {}
-    for name, seconds in known.items():
-        kinds.setdefault(name.rpartition("/")[2], []).append(seconds)
-    return {**{kind: round(median(times), 3) for kind, times in kinds.items()}, **known}
 
 
 def plan_lines(plan: list[PlannedStage]) -> Iterator[str]:

@@ -7,11 +7,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from driftline.core import AGE, LineRange, decompressed, file_digest, io_errors, is_url, line_ranges
 from driftline.errors import ChangesetError, PipelineError
@@ -57,20 +57,17 @@ def change_stages(plan: TableStages) -> Iterator[Stage]:
         extra_inputs=lambda: {each.name: each.mark for each in list_changes(plan.changes_address())},
         # What was read begins where the lake stands, or the lake has it already.
         is_fresh=lambda _, facts: positions_digest(plan.ledger().changes) in (facts["start"], facts["end"]),
-        measures=lambda: age_of_changes(plan.changes_address()),
+        measures=partial(_age, plan),
     )
     yield Stage(
         plan.name(CHANGES, "deltas"),
         partial(_load, plan),
         needs=(plan.name(CHANGES, "read"),),
         options={"lake": plan.lake_options(), "columns": dict(flow.columns)},
-        is_fresh=partial(_is_loaded, plan),
+        is_fresh=lambda _, facts: (
+            not (ledger := plan.ledger()).others and positions_digest(ledger.changes) == facts["end"]
+        ),
     )
-
-
-def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    ledger = plan.ledger()
-    return positions_digest(ledger.changes) == facts["end"] and not ledger.others
 
 
 def _read(plan: TableStages, context: StageContext) -> Outcome:
@@ -96,8 +93,14 @@ def _read(plan: TableStages, context: StageContext) -> Outcome:
         after = needed_positions(after, files, in_order=in_order)
         wire = {name: position.to_wire() for name, position in after.items()}
         context.outputs.path("positions").write_bytes(json.dumps(wire, indent=1).encode())
-        with context.outputs.writing("events") as out:
-            _join(out, reading.table.columns, parts)
+        names = list(reading.table.columns)
+        schema = json.dumps({"type": "schema", "columns_a": names, "columns_b": names}, ensure_ascii=False)
+        with context.outputs.writing("events") as out:  # the parts in order, as the events of a diff
+            out.write(schema.encode() + b"\n")
+            for part in parts:
+                with open(part, "rb") as lines:
+                    shutil.copyfileobj(lines, out, 1 << 20)
+            out.write(b'{"type":"stats"}\n')
     facts = {"start": positions_digest(positions), "end": positions_digest(after)}
     return Outcome(reading.counts(), facts, [*notes, *reading.notes()])
 
@@ -120,7 +123,11 @@ class _Reading:
         self._unread, self._in_order = unread, in_order
         self._facts: list[PieceFacts] = []
         self._added: list[str] = []
-        self._pieces = [_Piece(each.name, lines) for each in unread for lines in each.pieces()]
+        self._pieces = [
+            _Piece(each.name, lines)  # runs of whole lines that tasks can read side by side
+            for each in unread
+            for lines in line_ranges(each.path, _PIECE_BYTES, each.start, each.stop)
+        ]
         self.table = self._resolve_columns()
 
     def convert(self, positions: ReadOffsets) -> tuple[list[Path], ReadOffsets]:
@@ -177,7 +184,7 @@ class _Reading:
         table = CdcTable(*whose, changes.on_truncate == "skip", ignores_new, fills)
         if known and policy.on_new_column != "add":
             return table
-        kernel = partial(_survey_piece, table, self._pieces)
+        kernel = partial(_facts_of_piece, table, self._pieces, None)
         self._facts = list(_in_pieces(self._context, kernel, len(self._pieces)))
         columns = dict.fromkeys([*known, *(name for each in self._facts for name in each.columns)])
         self._added = [name for name in columns if known and name not in known]
@@ -202,7 +209,7 @@ class _Reading:
 
     def _run(self, pieces: Sequence[_Piece]) -> tuple[list[PieceFacts], list[Path]]:
         targets = [self._scratch / f"{place}-{piece.lines.stop}.part" for place, piece in enumerate(pieces)]
-        kernel = partial(_convert_piece, self.table, list(pieces), targets)
+        kernel = partial(_facts_of_piece, self.table, list(pieces), targets)
         return list(_in_pieces(self._context, kernel, len(pieces))), targets
 
 
@@ -237,41 +244,18 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
     return map(kernel, range(count))
 
 
-def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> PieceFacts:
-    from driftline.changesets import survey
+def _facts_of_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path] | None, number: int) -> PieceFacts:
+    """What a piece holds, converted into its target if there is one; of a bad message the words name the file."""
+    from driftline.changesets import convert, survey
 
     piece = pieces[number]
-    with _naming(piece.name):
-        return survey(lines_of(piece.lines), table)
-
-
-def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> PieceFacts:
-    from driftline.changesets import convert
-
-    piece = pieces[number]
-    with _naming(piece.name), open(targets[number], "wb") as out:
-        return convert(lines_of(piece.lines), table, out.write)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Say in which file a bad message stands, and what may be declared about it."""
     try:
-        yield
+        if targets is None:
+            return survey(lines_of(piece.lines), table)
+        with open(targets[number], "wb") as out:
+            return convert(lines_of(piece.lines), table, out.write)
     except ChangesetError as error:
-        raise PipelineError(f"{name}, {error.message}{_HINTS.get(error.code, '')}", code=error.code) from error
-
-
-def _join(out: BinaryIO, columns: Sequence[str], parts: Sequence[Path]) -> None:
-    """The parts in their order, between the lines that begin and end the events of a diff."""
-    names = list(columns)
-    out.write(
-        json.dumps({"type": "schema", "columns_a": names, "columns_b": names}, ensure_ascii=False).encode() + b"\n"
-    )
-    for part in parts:
-        with open(part, "rb") as lines:
-            shutil.copyfileobj(lines, out, 1 << 20)
-    out.write(b'{"type":"stats"}\n')
+        raise PipelineError(f"{piece.name}, {error.message}{_HINTS.get(error.code, '')}", code=error.code) from error
 
 
 def _load(plan: TableStages, context: StageContext) -> Outcome:
@@ -322,10 +306,6 @@ class Unread:
     rest: int
     mark: str
 
-    def pieces(self) -> list[LineRange]:
-        """Runs of whole lines that tasks can read side by side."""
-        return line_ranges(self.path, _PIECE_BYTES, self.start, self.stop)
-
     def read_up_to(self, offset: int) -> ReadFile:
         """The position after reading so far."""
         is_all = offset == self.stop and not self.rest
@@ -347,8 +327,9 @@ def list_changes(given: str) -> list[EventFile]:
     return sorted(shown, key=lambda each: each.name)
 
 
-def age_of_changes(given: str) -> dict[str, int]:
+def _age(plan: TableStages) -> dict[str, int]:
     """How many seconds ago the newest file was written to; a folder without files has no age."""
+    given = plan.changes_address()
     newest = newest_file(f"{given.rstrip('/')}/" if is_url(given) else [each.file.path for each in list_changes(given)])
     return {} if newest is None else {AGE: max(0, round(time.time() - newest))}
 

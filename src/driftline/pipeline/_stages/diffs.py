@@ -17,7 +17,6 @@ from driftline.deltas import ColumnSchema, typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow
 from driftline.pipeline._declare.snapshots import Snapshot, TableStages, age_of, reshaped, shapes_of
-from driftline.pipeline._stages.outputs import Outputs
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.sources import header_of
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
@@ -70,36 +69,27 @@ def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageCo
         _explaining_headers(plan, before, after),
         context.outputs.writing("events") as out,
     ):
-        sides = _sides(plan, before, after, folder)
+        sides, old, new = (plan.given(before), plan.given(after)), plan.shape(before), plan.shape(after)
+        if old is not None and new is not None:  # both snapshots get the columns of the later one
+            reading, shapes = plan.diff_options().reading("B"), (old.widened(new.columns), new)
+            sides = (
+                reshaped(sides[0], reading, shapes[0], folder, "before"),
+                reshaped(sides[1], reading, shapes[1], folder, "after"),
+            )
         stats = compare(plan, *sides, context, out.write, context.outputs.parts("events"))
-    if "formatted" in context.stage.outputs:
-        _write_formatted(plan.flow.events_format, context.outputs)
+    if "formatted" in context.stage.outputs:  # the events, which are there as lines, in another format
+        from driftline.sinks import write_events, write_table
+
+        pieces, format_name = context.outputs.written("events"), plan.flow.events_format
+        if format_name == "delta":
+            table = context.outputs.path("formatted")
+            table.mkdir(parents=True, exist_ok=True)
+            write_table(pieces, table, format_name)
+        else:
+            with context.outputs.writing("formatted") as out:
+                write_events((line for piece in pieces for line in read_pieces(piece)), out, format_name)
     shape = plan.shape(after)
     return Outcome(stats.counts_for((*plan.flow.fail_if, *plan.flow.warn_if)), notes=shape.notes() if shape else ())
-
-
-def _write_formatted(format_name: str, outputs: Outputs) -> None:
-    """Write the events, which are there as lines, in another format."""
-    from driftline.sinks import write_events, write_table
-
-    pieces = outputs.written("events")
-    if format_name == "delta":
-        table = outputs.path("formatted")
-        table.mkdir(parents=True, exist_ok=True)
-        write_table(pieces, table, format_name)
-        return
-    with outputs.writing("formatted") as out:
-        write_events((line for piece in pieces for line in read_pieces(piece)), out, format_name)
-
-
-def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Location) -> tuple[str, str]:
-    """Both snapshots with the columns of the later one."""
-    reading = plan.diff_options().reading("B")
-    old, new = plan.shape(before), plan.shape(after)
-    if old is None or new is None:
-        return plan.given(before), plan.given(after)
-    widened = reshaped(plan.given(before), reading, old.widened(new.columns), folder, "before")
-    return widened, reshaped(plan.given(after), reading, new, folder, "after")
 
 
 @contextmanager

@@ -65,16 +65,6 @@ class _Load:
         """The columns of the snapshot, where they may change."""
         return self.plan.shape(self.snapshot)
 
-    @property
-    def has_same_shape(self) -> bool:
-        """Whether the difference from the snapshot before it says everything: both have the same columns themselves."""
-        if not self.plan.is_exact:
-            return False
-        if self.before is None or self.shape is None:
-            return True
-        old = self.plan.shape(self.before)
-        return old is not None and (old.columns, old.missing) == (self.shape.columns, self.shape.missing)
-
 
 def _load(load: _Load, context: StageContext) -> Outcome:
     plan = load.plan
@@ -116,7 +106,12 @@ def _put_in(
 ) -> lake.Window:
     fingerprint = context.fingerprint_of(load.snapshot.source)
     before = context.fingerprint_of(load.before.source) if load.before else None
-    base = before if load.has_same_shape else None
+    old = load.plan.shape(load.before) if load.before else None
+    # The difference from the snapshot before says everything if both have the same columns themselves.
+    is_alike = (
+        old is None or load.shape is None or (old.columns, old.missing) == (load.shape.columns, load.shape.missing)
+    )
+    base = before if is_alike and load.plan.is_exact else None
     if load.plan.flow.snapshots is not None:
         requested = lake.WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), base)
         return lake.load_snapshot(job, requested, events)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from driftline import core
-from driftline.core import JsonObject, Location, ObjectPath, Part, PartWriter, Tracker, io_errors
+from driftline.core import Location, ObjectPath, PartWriter, Tracker, io_errors
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.pipeline._declare.declaration import Pipeline, Place, TableAddress
 from driftline.pipeline._declare.tables import TableReader
@@ -37,12 +37,17 @@ class Outputs:
         self._places = stage.outputs
         self._folders = stage.part_folders
         self._writers: dict[str, PartWriter] = {}
-        # A folder of its own: whatever an engine puts beside its output goes with it.
-        self._temporary = {
-            role: _temporary_folder(pipeline, place, role) / place.name
-            for role, place in self._places.items()
-            if role not in self._folders
-        }
+        self._temporary: dict[str, Location] = {}
+        for role, place in self._places.items():
+            if role not in self._folders:  # a folder of its own: whatever an engine puts beside its output goes with it
+                token = f"{os.getpid()}-{secrets.token_hex(4)}-{role}"
+                is_stored = isinstance(place, ObjectPath)
+                own = (
+                    _leftovers(pipeline, place) / token
+                    if is_stored
+                    else place.with_name(f".{place.name}.{token}{_MARK}")
+                )
+                self._temporary[role] = own / place.name
 
     def path(self, role: str) -> Location:
         """Where the stage writes; the folder is made."""
@@ -110,33 +115,22 @@ class Outputs:
         if role in self._folders:
             size = sum(part.size for part in core.read_manifest(place) or ())
             return [OutputFile(role, f"{self._pipeline.shown(place)}/", size, _parts_checksum(place), 0)]
-        return [_file_record(self._pipeline, role, file) for file in files_below(place)]
-
-
-def _file_record(pipeline: Pipeline, role: str, file: Location) -> OutputFile:
-    if isinstance(file, ObjectPath):
-        found = core.stat_object(file.url)
-        return OutputFile(role, file.url, found.size, f"etag:{found.etag}", 0)
-    status = file.stat()
-    return OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns)
+        found = []
+        for file in files_below(place):
+            if isinstance(file, ObjectPath):
+                about = core.stat_object(file.url)
+                stated = about.size, f"etag:{about.etag}", 0
+            else:
+                status = file.stat()
+                stated = status.st_size, checksum(file), status.st_mtime_ns
+            found.append(OutputFile(role, self._pipeline.shown(file), *stated))
+        return found
 
 
 def _parts_checksum(folder: Location) -> str:
     """One hash for the parts that a manifest names."""
     listed = [f"{part.name} {part.size} {part.checksum}" for part in core.read_manifest(folder) or ()]
     return f"parts:{core.sha256_hex(chr(10).join(listed))[:32]}"
-
-
-def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> str | None:
-    """The first committed file that is not what it was; bytes are read only where times differ, or on demand."""
-    lost = (output.path for output in outputs if not _is_there(pipeline.place(output.path), output, thorough))
-    return next(lost, None)
-
-
-def is_recorded(pipeline: Pipeline, role: str, place: Location, outputs: Iterable[OutputFile]) -> bool:
-    """Whether a record is about an output at this place: the file, or files of the folder."""
-    shown = pipeline.shown(place)
-    return any(one.role == role and f"{one.path}/".startswith(f"{shown}/") for one in outputs)
 
 
 def sweep(pipeline: Pipeline, places: Iterable[Location]) -> None:
@@ -159,24 +153,20 @@ def sweep_state(state: Location) -> None:
         core.remove(left)
 
 
-def _temporary_folder(pipeline: Pipeline, place: Location, role: str) -> Location:
-    token = f"{os.getpid()}-{secrets.token_hex(4)}-{role}"
-    if isinstance(place, ObjectPath):
-        return _leftovers(pipeline, place) / token
-    return place.with_name(f".{place.name}.{token}{_MARK}")
-
-
-def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
+def _leftovers(pipeline: Pipeline, place: Location) -> Location:
     """One folder beside the outputs, so that leftovers are found without listing all other files."""
     return place.with_name(f".driftline-{pipeline.name}{_MARK}")
 
 
-def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
+def is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
+    """Whether a committed file is what it was; bytes are read only where times differ, or on demand."""
     try:
         if output.path.endswith("/"):
             parts = core.read_manifest(place) or ()
             is_same = _parts_checksum(place) == output.checksum
-            return is_same and all(_is_part(place / part.name, part, thorough) for part in parts)
+            files = [(place / part.name, part) for part in parts]
+            is_same = is_same and all(core.size_of(file) == part.size for file, part in files)
+            return is_same and not (thorough and any(checksum(file) != part.checksum for file, part in files))
         if isinstance(place, ObjectPath):
             found = place.version()
             return found is not None and f"etag:{found.etag}" == output.checksum
@@ -190,15 +180,18 @@ def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
     return checksum(place) == output.checksum
 
 
-def _is_part(file: Location, part: Part, thorough: bool) -> bool:
-    """Whether a part is as the manifest says; bytes are read on demand."""
-    return core.size_of(file) == part.size and not (thorough and checksum(file) != part.checksum)
-
-
 def _move(temporary: Location, place: Location) -> None:
     if isinstance(temporary, ObjectPath):
         assert isinstance(place, ObjectPath)
-        _copy_objects(temporary, place)
+        if temporary.exists():
+            core.copy_object(temporary.url, place.url)
+            return
+        before = {file.url for file in place.below()}
+        moved = {file.url: place.url + file.url.removeprefix(temporary.url) for file in temporary.below()}
+        for url, target in moved.items():
+            core.copy_object(url, target)
+        for url in before.difference(moved.values()):
+            core.delete_object(url)
         return
     assert isinstance(place, Path)
     if place.is_dir():
@@ -209,18 +202,6 @@ def _move(temporary: Location, place: Location) -> None:
     else:
         core.replace_file(temporary, place)
     core.sync_directory(place.parent)
-
-
-def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
-    if temporary.exists():
-        core.copy_object(temporary.url, place.url)
-        return
-    before = {file.url for file in place.below()}
-    moved = {file.url: place.url + file.url.removeprefix(temporary.url) for file in temporary.below()}
-    for url, target in moved.items():
-        core.copy_object(url, target)
-    for url in before.difference(moved.values()):
-        core.delete_object(url)
 
 
 # Fingerprints: the bytes of a file as a 128-bit hash, read again only when its size, times or inode changed.
@@ -239,10 +220,6 @@ class FileFingerprint:
     def status(self) -> tuple[int, int, int, int]:
         """What the file system says about it."""
         return self.size, self.modified_ns, self.changed_ns, self.inode
-
-    def to_record(self) -> JsonObject:
-        """The print as a run record shows it."""
-        return {"path": self.path, "size": self.size, "fingerprint": self.content}
 
 
 class FingerprintCache:
@@ -331,16 +308,10 @@ def files_below(path: Location) -> list[Location]:
     return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
-def size_below(path: Place) -> int:
-    """The bytes of a file, or of all files of a folder; nothing where there is none, or a table is no file."""
-    return 0 if isinstance(path, TableAddress) else sum(map(_size, files_below(path)))
-
-
-def _size(file: Location) -> int:
-    if isinstance(file, ObjectPath):
-        version = file.version()
-        return version.size if version is not None else 0
-    return file.stat().st_size if file.is_file() else 0
+def bytes_of(paths: Iterable[Place]) -> int:
+    """The bytes of files and of all files of folders; nothing where there is none, or a table is no file."""
+    files = [file for path in paths if not isinstance(path, TableAddress) for file in files_below(path)]
+    return sum(core.size_of(file) for file in files if file.exists() and not (isinstance(file, Path) and file.is_dir()))
 
 
 def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:

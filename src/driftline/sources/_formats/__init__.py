@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from driftline.core import SQLITE_MAGIC, is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, is_delta_folder, known_suffix, unsupported
+from driftline.sources._addresses import Address, is_delta_folder, known_suffix
 from driftline.sources._source import Opening, Source
 
 
@@ -25,18 +25,22 @@ class Format(NamedTuple):
     magic: bytes | None = None
     named: tuple[str, ...] = ()  # suffixes of files that are read when they are named, not as one of a folder
     magic_at: int = 0
+    module: str = ""  # of another package; it is imported when it is used
 
     def open(self, address: Address, opening: Opening) -> Source:
-        source: Source = import_module(f"{__name__}.{self.name}").open_input(address, opening)
+        source: Source = self._module().open_input(address, opening)
         return source
 
     def tables_beside(self, address: Address) -> list[str]:
         """The addresses of the tables that lie where the named one does, in a catalog or a database with schemas."""
-        module: Any = import_module(f"{__name__}.{self.name}")
+        module = self._module()
         if hasattr(module, "tables_beside"):
             return list(module.tables_beside(address))
         words = f"{address.text}: tables of {self.name} are not found by a pattern: name each one"
         raise InputError(words, code="unsupported_address", path=address.text)
+
+    def _module(self) -> Any:
+        return import_module(self.module or f"{__name__}.{self.name}")
 
 
 FORMATS: dict[str, Format] = {
@@ -44,6 +48,7 @@ FORMATS: dict[str, Format] = {
     for each in (
         Format("delta"),
         Format("iceberg"),
+        Format("spark", module="driftline.spark"),
         Format("hive"),
         Format("postgresql"),
         Format("workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")),
@@ -60,8 +65,6 @@ FORMATS: dict[str, Format] = {
 
 def format_of_address(address: Address) -> Format | None:
     """The format that the address alone decides: by its prefix, its table, or the folder that it names."""
-    if address.kind == "spark":
-        raise unsupported(address.text, address.kind)
     if address.kind:
         return FORMATS[address.kind]
     if address.table is not None:

@@ -266,7 +266,8 @@ def _explained(uri: str, what: str) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        words = _server_message(str(error))
+        said = re.search(r"(?:ERROR|FATAL):\s*(.+)", str(error))  # by the server, in the driver's text
+        words = (said[1] if said else next(iter(str(error).splitlines()), "no answer")).strip().rstrip(".")
         place = urlsplit(uri).hostname or "the database"
         for known in _DATA["errors"]:
             code = known["code"]
@@ -274,10 +275,3 @@ def _explained(uri: str, what: str) -> Iterator[None]:
                 about = {"table": what} if code == "no_such_table" else {}
                 raise InputError(f"{place}: {known['words'].format(words)}", code=code, **about) from error
         raise InputError(f"{place}: {words}", code="invalid_query") from error
-
-
-def _server_message(text: str) -> str:
-    """The server's message in the driver's text."""
-    found = re.search(r"(?:ERROR|FATAL):\s*(.+)", text)
-    line = found[1] if found else next(iter(text.splitlines()), "no answer")
-    return line.strip().rstrip(".")

@@ -189,7 +189,11 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Di
         paired = pair_by_key(rows_a, rows_b, columns)
     typed = with_types(with_verdicts(paired, columns), columns)
     shown = _shown_columns(typed, columns)
-    repeats = None if options.duplicates == "error" else _rows_of_keys(rows_a, rows_b, columns)
+    repeats = None
+    if options.duplicates != "error":
+        keys = _key_cells(rows_a, "A", columns).unionAll(_key_cells(rows_b, "B", columns))
+        counts = [f.count(f.when(f.col("side") == side.upper(), 1)).alias(f"rows_{side}") for side in "ab"]
+        repeats = keys.groupBy("place").agg(*counts, f.min("text").alias("text"))
     frames, is_whole = (events_of(typed, columns, shown), stats_of(typed, columns)), len(shown) == len(columns.all)
     return DataFrameDiff(*frames, comparison, is_whole, repeats)
 
@@ -249,12 +253,6 @@ def _check_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> None:
             message = f"Missing key value in {side}: column {name} of {text}"
             raise TableError(message, code="missing_key_value", side=side)
         raise TableError(f"Duplicate key in {side}: {text} ({problem['rows']} rows)", code="duplicate_key", side=side)
-
-
-def _rows_of_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
-    keys = _key_cells(a, "A", columns).unionAll(_key_cells(b, "B", columns))
-    counts = [f.count(f.when(f.col("side") == side.upper(), 1)).alias(f"rows_{side}") for side in "ab"]
-    return keys.groupBy("place").agg(*counts, f.min("text").alias("text"))
 
 
 def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
@@ -358,23 +356,19 @@ def _match_alike(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame
     ordered = groups.select(
         "place", f.expr(_IN_ORDER.format("")).alias("a"), f.expr(_IN_ORDER.format("NOT ")).alias("b")
     )
-    pairs = _match_function([column.rule for column in columns.tolerant if column.rule is not None])
-    matched = ordered.select(
-        "*", pairs(f.expr(_MATCHED_BY.format("a")), f.expr(_MATCHED_BY.format("b"))).alias("pairs")
-    )
-    # Rows are put into the pairs first: exploded beside them, all rows of a key would be copied for each pair.
-    paired = "transform(pairs, pair -> named_struct('a', get(a, pair.a).a, 'b', get(b, pair.b).b))"
-    exploded = matched.select("place", f.posexplode(f.expr(paired)).alias("nth", "pair"))
-    return exploded.select("place", "nth", "pair.a", "pair.b")
+    tolerant = [column.rule for column in columns.tolerant if column.rule is not None]
 
-
-def _match_function(tolerant: list[CellRule]) -> Callable[[Column, Column], Column]:
     def pairs(a: pa.Array, b: pa.Array) -> pa.Array:
         prepare_worker()
         found = [_pairs_of_key(x, y, tolerant) for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)]
         return pa.array(found, pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())])))
 
-    return arrow_function(_PAIRS, pairs)
+    sides_of_key = (f.expr(_MATCHED_BY.format(side)) for side in "ab")
+    matched = ordered.select("*", arrow_function(_PAIRS, pairs)(*sides_of_key).alias("pairs"))
+    # Rows are put into the pairs first: exploded beside them, all rows of a key would be copied for each pair.
+    paired = "transform(pairs, pair -> named_struct('a', get(a, pair.a).a, 'b', get(b, pair.b).b))"
+    exploded = matched.select("place", f.posexplode(f.expr(paired)).alias("nth", "pair"))
+    return exploded.select("place", "nth", "pair.a", "pair.b")
 
 
 class _KeyedRow(NamedTuple):
@@ -429,7 +423,8 @@ def events_of(typed: DataFrame, columns: FrameColumns, shown: Sequence[FrameColu
     ordered = rows.orderBy(*order) if columns.ordered else rows
     if options.ignore_row_order:
         return ordered.select("type", _own_row(shown).alias("row"))
-    place = f.col("place").alias("row_index") if options.mode == "positional" else _key(columns).alias("key")
+    key = _own_struct({column.name: (column, column) for column in columns.keys})  # A's cells, B's of added rows
+    place = f.col("place").alias("row_index") if options.mode == "positional" else key.alias("key")
     changed = f.col("type") == "changed"
     deltas = [column for column in columns.compared if column in shown]
     return ordered.select(
@@ -448,11 +443,6 @@ def _own_row(shown: Sequence[FrameColumn]) -> Column:
     in_a = {column.name_a: column for column in shown if column.name_a is not None}
     in_b = {column.name_b: column for column in shown if column.name_b is not None}
     return _own_struct({name: (in_a.get(name), in_b.get(name)) for name in dict.fromkeys([*in_a, *in_b])})
-
-
-def _key(columns: FrameColumns) -> Column:
-    """A's cells, B's of added rows, under A's names."""
-    return _own_struct({column.name: (column, column) for column in columns.keys})
 
 
 def _own_struct(cells: Mapping[str, tuple[FrameColumn | None, FrameColumn | None]]) -> Column:
@@ -520,15 +510,13 @@ def stats_of(typed: DataFrame, columns: FrameColumns) -> DataFrame:
     for side in "ab" if columns.options.counts_dropped else "":
         sums.append(f"coalesce(sum(dropped_{side}), 0L) AS duplicates_dropped_{side}")
     if columns.options.column_stats or columns.options.fail_if:
-        sums.append(f"CAST(array({', '.join(_changes(columns))}) AS array<long>) AS changes")
+        differs = (column.differs() for column in columns.compared)
+        changes = [f"coalesce(sum(if(type = 'changed' AND {each}, 1, 0)), 0L)" for each in differs]
+        if columns.options.ignore_row_order:
+            changes = ["0L"] * len(changes)
+        sums.append(f"CAST(array({', '.join(changes)}) AS array<long>) AS changes")
     counted = typed.selectExpr(*sums).select(f.expr("rows_changed + rows_unchanged").alias("rows_total_compared"), "*")
     return _with_options(counted, columns)
-
-
-def _changes(columns: FrameColumns) -> Iterable[str]:
-    if columns.options.ignore_row_order:
-        return ("0L" for _ in columns.compared)
-    return (f"coalesce(sum(if(type = 'changed' AND {column.differs()}, 1, 0)), 0L)" for column in columns.compared)
 
 
 def _with_options(counted: DataFrame, columns: FrameColumns) -> DataFrame:

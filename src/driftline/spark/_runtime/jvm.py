@@ -14,7 +14,6 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -147,7 +146,9 @@ class ClassArchive:
     def build_in_background(self, java: Java, class_path: str, scratch: Path) -> None:
         """Store the class list of a finished session and start the process that archives it."""
         listed = scratch / _CLASS_LIST
-        if switched_off() or self.path.is_file() or not _long_enough(listed):
+        if switched_off() or self.path.is_file() or not listed.is_file():
+            return
+        if listed.read_bytes().count(b"\n") < _FEWEST_CLASSES:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         copy = self.class_list.with_name(f"{self.class_list.name}.{os.getpid()}.tmp")
@@ -196,12 +197,6 @@ def build(java: str, class_path: str, archive: ClassArchive) -> bool:
         return False
 
 
-def _long_enough(class_list: Path) -> bool:
-    with contextlib.suppress(OSError), open(class_list, "rb") as lines:
-        return sum(1 for _ in lines) >= _FEWEST_CLASSES
-    return False
-
-
 # The JVM of a session.
 
 
@@ -224,7 +219,9 @@ class Jvm:
         try:
             while not self._is_connected():
                 if self.process.poll() is not None:
-                    raise EngineError(f"Java did not start: {self._last_words()}", code="java_failed")
+                    words = "it ended without a word (see SIGKILL or memory limits)"
+                    said = (self.log_text().strip().splitlines() or [words])[-1]
+                    raise EngineError(f"Java did not start: {said}", code="java_failed")
                 if time.monotonic() > deadline:
                     raise EngineError(f"Java did not answer within {_START_TIMEOUT_SECONDS} s", code="java_failed")
                 time.sleep(0.005)
@@ -240,10 +237,6 @@ class Jvm:
             if len(data) >= 8 + length:
                 self.port, self.secret = port, data[8 : 8 + length].decode()
         return self.port > 0
-
-    def _last_words(self) -> str:
-        lines = self.log_text().strip().splitlines()
-        return lines[-1] if lines else f"it ended without a word (see {signal.Signals.SIGKILL.name} or memory limits)"
 
     @property
     def alive(self) -> bool:
@@ -367,12 +360,6 @@ def end_running_jvm(*, keep_class_list: bool = True) -> None:
         _running = None
 
 
-def _main() -> None:
-    """Build the archive of a finished session."""
+if __name__ == "__main__":  # build the archive of a finished session
     os.nice(19)
-    java, class_path, path = sys.argv[1:]
-    build(java, class_path, ClassArchive(Path(path)))
-
-
-if __name__ == "__main__":
-    _main()
+    build(sys.argv[1], sys.argv[2], ClassArchive(Path(sys.argv[3])))

@@ -157,8 +157,16 @@ def _refusals(addresses: list[Address]) -> str | None:
     In threads, because a name server may take longer than the time limit.
     """
     answers: queue.Queue[str | None] = queue.Queue()
+
+    def ask(address: Address) -> None:
+        try:
+            socket.create_connection(address, _ANSWER_SECONDS).close()
+            answers.put(None)
+        except OSError as error:
+            answers.put(error.strerror or str(error))
+
     for address in addresses:
-        threading.Thread(target=lambda one: answers.put(_refusal(one)), args=(address,), daemon=True).start()
+        threading.Thread(target=ask, args=(address,), daemon=True).start()
     deadline = time.monotonic() + _ANSWER_SECONDS
     reasons: list[str] = []
     while len(reasons) < len(addresses):
@@ -170,14 +178,6 @@ def _refusals(addresses: list[Address]) -> str | None:
             return None
         reasons.append(reason)
     return ", ".join(dict.fromkeys(reasons))
-
-
-def _refusal(address: Address) -> str | None:
-    try:
-        with socket.create_connection(address, _ANSWER_SECONDS):
-            return None
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 def _yarn_addresses() -> list[Address]:

@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from driftline.errors import EngineError
 from driftline.spark._runtime.jvm import Jvm
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -177,16 +179,19 @@ def _hash(value: int) -> int:
     return found - (1 << 32) if found >> 31 else found
 
 
-def newer_type(name: str) -> type[Any]:
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as tasks get them, with times in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(frame.schema, **options)
+
+
+def newer_type(name: str) -> Any:
     """A type of columns that not every Spark has; no value is of it where there is none."""
     from pyspark.sql import types
 
-    found: type[Any] = getattr(types, name, _NoType)
-    return found
-
-
-class _NoType:
-    """Stands for a type that this Spark lacks."""
+    return getattr(types, name, ())
 
 
 def tag_jobs(session: SparkSession, tag: str) -> None:
