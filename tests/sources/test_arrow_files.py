@@ -28,6 +28,17 @@ def test_the_diff_is_that_of_the_same_rows_in_parquet(tmp_path: Path, compressio
     assert not dl.diff(tmp_path / "old.arrow", tmp_path / "old.parquet", key="id")
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_stream_is_read_whatever_its_name_and_version(tmp_path: Path, legacy: bool) -> None:
+    for name, table in (("old", OLD), ("new", NEW)):
+        options = pa.ipc.IpcWriteOptions(use_legacy_format=legacy)  # without a mark at the start
+        with pa.ipc.new_stream(str(tmp_path / f"{name}.arrow"), table.schema, options=options) as out:
+            out.write_table(table)
+    assert (
+        dl.diff(tmp_path / "old.arrow", tmp_path / "new.arrow", key="id").counts == dl.diff(OLD, NEW, key="id").counts
+    )
+
+
 def test_no_batches_are_no_rows_and_damage_is_named(tmp_path: Path) -> None:
     feather.write_feather(OLD.slice(0, 0), tmp_path / "none.arrow")
     (tmp_path / "cut.arrow").write_bytes((tmp_path / "none.arrow").read_bytes()[:-9])

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import driftline as dl
 from driftline.core import Workspace
-from driftline.sources import open_source
+from driftline.sources import fingerprint, open_source
 
 OLD, NEW = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], [{"id": 1, "v": "a"}, {"id": 2, "v": "c"}]
 
@@ -30,13 +30,38 @@ def test_rows_inside_an_object_are_named(tmp_path: Path, indent: int | None) -> 
     with pytest.raises(dl.InputError, match=r"has no member nothing \(it has: records\)"):
         dl.diff(f"{a}::nothing", b)
     if indent:
-        with pytest.raises(dl.InputError, match=r"is one object: name the member with the rows: .*t.json::records$"):
+        words = r"name the member with the rows: .*t.json::records\nthis .* with inside='records'$"
+        with pytest.raises(dl.InputError, match=f"is one object: {words}"):
             dl.diff(a, b, key="id")
+
+
+def test_members_of_an_object_are_rows(tmp_path: Path) -> None:
+    """Their names are a column of their own, which no other one may have as its name."""
+    old, new = {"x": {"n": 1.50}, "y": {}}, {"y": {"n": None}, "z": {"n": 2, "member": 3, "member.2": "a"}}
+    for name, members in (("a.json", old), ("b.json", new)):
+        (tmp_path / name).write_text(json.dumps(members))
+    a, b = (f"{tmp_path / name}::*" for name in ("a.json", "b.json"))
+    schema, *events, _ = dl.diff(a, b, rename={"member": "member.3"}, key="member", header_mode="common")
+    assert (schema["columns_a"], schema["columns_b"]) == (["member", "n"], ["member.3", "n", "member", "member.2"])
+    assert [(event["type"], event["key"]["member"]) for event in events] == [("removed", "x"), ("added", "z")]
+    for text, words in {
+        '{"x": {"n": 1}, "x": {"n": 2}}': "line 1: a member is there twice",
+        '{"x": {"n": 1}, "y": 2}': "line 1: not rows: Expected `object`, got `int` - at `.*`",
+        "[]": "line 1: not rows: .*",
+    }.items():
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(dl.InputError, match=words):
+            dl.diff(a, b)
 
 
 def test_the_only_member_needs_no_name(tmp_path: Path) -> None:
     a, b = pair(tmp_path, lambda rows: {"4217": rows}, indent=2)
     assert dl.diff(a, b, key="id").stats["rows_changed"] == 1
+
+
+def test_members_of_one_file_are_different_inputs(tmp_path: Path) -> None:
+    a, _ = pair(tmp_path, lambda rows: {"one": rows, "two": rows[:1]})
+    assert fingerprint(f"{a}::one") != fingerprint(f"{a}::two")
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.geojson"])

@@ -125,6 +125,83 @@ def test_the_key_of_typed_sources(tmp_path: Path) -> None:
     assert dl.diff(old, new, auto=True).counts["changed"] == 1
 
 
+def rows_of_codes(count: int, **changed: object) -> list[dict]:
+    """Rows whose `code` is there twice at each tenth one, and that no other column identifies."""
+    rows = [{"code": f"c{n - (n % 20 == 19)}", "city": f"x{n % 7}", "n": n % 3} for n in range(count)]
+    return [{**row, **changed} if at == 5 else row for at, row in enumerate(rows)]
+
+
+def test_a_key_that_is_nearly_unique_pairs_the_rows_of_one_key() -> None:
+    old, new = rows_of_codes(100), rows_of_codes(100, n=9)
+    result = dl.diff(old, [*new[:50], {"code": "new", "city": "y", "n": 1}, *new[50:]], auto=True)
+    assert result.chosen == {"key_columns": ["code", "city"]}
+    for row in (*old, *new):
+        row["city"] = "x"
+    result = dl.diff(old, [*new[:50], {"code": "new", "city": "y", "n": 1}, *new[50:]], auto=True)
+    assert result.chosen == {"key_columns": ["code", "n"]}
+    for row in (*old, *new):
+        row["n"] = row["n"] if row["n"] == 9 else 1
+    result = dl.diff(old, [*new[:50], {"code": "new", "city": "y", "n": 1}, *new[50:]], auto=True)
+    assert result.chosen == {"key_columns": ["code"], "duplicates": "match"}
+    assert result.counts == {"added": 1, "removed": 0, "changed": 1, "unchanged": 99}
+    few = [{"kind": f"k{n % 5}"} for n in range(50)]  # nothing that identifies rows
+    assert dl.diff(few, few, auto=True).chosen == {}
+
+
+def test_a_key_is_unique_in_all_rows_of_a_file_that_is_not_large(tmp_path: Path) -> None:
+    for name, last in (("a.csv", 1), ("b.csv", 2)):
+        rows = "".join(f"n{n},{n // 2}\n" for n in range(30_000))
+        (tmp_path / name).write_text(f"name,v\n{rows}n7,{last}\n")
+    result = dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", auto=True)
+    assert result.chosen == {"key_columns": ["name", "v"]}
+    assert result.counts == {"added": 1, "removed": 1, "changed": 0, "unchanged": 30_000}
+
+
+def test_first_lines_that_are_rows_of_the_other_side_are_no_headers(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("sun\tzon\nsea\tzee\nsky\tlucht\n")
+    (tmp_path / "b.txt").write_text("sea\tmeer\nair\tlucht\nsun\tzon\nsky\tlucht\n")
+    files = (tmp_path / "a.txt", tmp_path / "b.txt")
+    assert "no_header" not in dl.diff(*files, auto=True, header_mode="common", rename={"sun": "sea"}).chosen
+    (tmp_path / "b.txt").write_text("sea\tzee\nair\tlucht\nsun\tzon\nsky\themel\n")
+    result = dl.diff(*files, auto=True)
+    assert result.chosen == {"delimiter": "\t", "no_header": True, "key_columns": ["c1"]}
+    assert result.counts == {"added": 1, "removed": 0, "changed": 1, "unchanged": 2}
+
+
+def test_columns_of_one_side_only_that_are_no_renames_are_left_to_the_schema(tmp_path: Path) -> None:
+    old = [{"id": n, "v": "x", "weight": n * 7} for n in range(10)]
+    new = [{"id": n, "v": "x", "colour": f"c{n}"} for n in range(10)]
+    result = dl.diff(old, new, auto=True)
+    assert result.chosen == {"header_mode": "common", "key_columns": ["id"]}
+    schema = next(iter(result))
+    assert (schema["columns_added"], schema["columns_removed"]) == (["colour"], ["weight"])
+
+
+DOCUMENTS = {
+    "records": (lambda rows: {"version": 1, "tags": [{"t": 1}], "records": rows}, "id"),
+    "*": (lambda rows: {f"k{row['id']}": {"v": row["v"]} for row in rows}, "member"),
+}
+
+
+@pytest.mark.parametrize("inside", DOCUMENTS)
+def test_the_rows_of_a_json_document_are_found(inside: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wrap, key = DOCUMENTS[inside]
+    for name, value in (("a.json", "x"), ("b.json", "y")):
+        (tmp_path / name).write_text(
+            json.dumps(wrap([{"id": n, "v": value if n == 3 else "z"} for n in range(9)]), indent=1)
+        )
+    a, b = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    result = dl.diff(a, b, auto=True)
+    assert result.chosen == {"inside": inside, "key_columns": [key]}
+    assert result.counts == {"added": 0, "removed": 0, "changed": 1, "unchanged": 8}
+    assert list(result.lines()) == list(dl.diff(f"{a}::{inside}", f"{b}::{inside}", key=key).lines())
+    assert run(driftline, ["diff", a, b, "--auto", "-o", str(tmp_path / "auto.jsonl")]) == 1
+    assert capfd.readouterr().err.startswith(f"auto: --inside {shlex.quote(inside)}\nauto: --key {key}\n")
+    assert (tmp_path / "auto.jsonl").read_bytes() == b"".join(result.lines())
+    assert run(driftline, ["diff", a, b]) == 2
+    assert capfd.readouterr().err.rstrip().endswith(f"this pair is read with --inside {shlex.quote(inside)}")
+
+
 def test_rules_are_taken_only_when_asked(tmp_path: Path) -> None:
     old = [{"id": n, "city": "Rome", "v": 1} for n in range(20)]
     new = [{"id": n, "city": "ROME", "v": 1 + (n == 3)} for n in range(20)]

@@ -266,6 +266,13 @@ def test_json_lines_are_merged_in_their_own_style(tmp_path: Path) -> None:
     assert (tmp_path / "end.jsonl").read_text() == '{"id": 1, "v": 2.5, "w": ["y"]}\n' + second
 
 
+def test_a_member_of_a_document_is_not_merged(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"rows": [{"id": 1}]}')
+    with pytest.raises(dl.DriftlineError, match="a merge takes no duplicates, renamed columns and members"):
+        dl.merge(*[tmp_path / "t.json"] * 3, tmp_path / "out.json", key="id", inside="rows")
+    assert not (tmp_path / "out.json").exists()
+
+
 def test_a_merge_is_packed_as_its_ending_says(tmp_path: Path) -> None:
     for name, text in {"base": BASE, "ours": BASE, "theirs": BASE.replace("c", "C")}.items():
         with gzip.open(tmp_path / f"{name}.csv.gz", "wt") as out:

@@ -53,6 +53,8 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
                 spooled = _spool_packed(stream, text, workspace)
         return _opened(_format_of(spooled, text), Address(text, text), Opening((spooled,), options, workspace))
     address = parse_address(text)
+    if options.inside is not None and not address.kind and address.table is None:
+        address = Address(text, address.path, options.inside)
     decided = format_of_address(address)
     if decided is not None:
         return _opened(decided, address, Opening(_named_file(address, workspace), options, workspace))

@@ -52,6 +52,7 @@ class ReadOptions:
     skip_blank_lines: bool = False
     skip_lines: int = 0  # above the header
     comment: str | None = None  # lines that start with it are left out
+    inside: str | None = None  # what holds the rows in a file, as the part behind `::` of an address
 
     def delimiter_of(self, name: str) -> str:
         """The delimiter: the one that was given, else a tab for .tsv and .tab and a comma for other files."""

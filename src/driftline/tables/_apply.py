@@ -75,8 +75,8 @@ def merge(
     if options.mode != "keyed":
         raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
     of_one_side = options.types[0] != options.types[1] or options.no_header[0] != options.no_header[1]
-    if options.duplicates != "error" or options.rename or options.ignore_column_case or of_one_side:
-        words = "a merge takes neither duplicates nor renamed columns, and types and headers for all versions alike"
+    if options.duplicates != "error" or options.rename or options.inside or options.ignore_column_case or of_one_side:
+        words = "a merge takes no duplicates, renamed columns and members, and types and headers for all versions alike"
         raise OptionError(words, code="invalid_option_combination")
     with Workspace() as workspace:
         mine = _read("OURS", ours, options, workspace, prefer)
@@ -378,8 +378,9 @@ class _Merge:
         kept = ours if ours is not None else theirs
         if base is None or kept is None:
             return kept
-        if not self._touched(base, kept):
-            return None
+        nothing = "null" if self._typed else ""
+        if not any(self._differ(name, base.get(name, nothing), cell) for name, cell in kept.items()):
+            return None  # no change in any column that the row still has, ignored and new ones included
         self._note(base, ours, theirs)
         return self._decided(ours, theirs)
 
@@ -426,11 +427,6 @@ class _Merge:
             return one != other
         rule, typed = self._rules[name], self._typed
         return not rule.equal(form_of(rule, one, typed), form_of(rule, other, typed))
-
-    def _touched(self, base: Row, kept: Row) -> bool:
-        """Whether a row has a change in any column that it still has, ignored and new ones included."""
-        nothing = "null" if self._typed else ""
-        return any(self._differ(name, base.get(name, nothing), cell) for name, cell in kept.items())
 
     def _note(self, base: Row | None, ours: Row | None, theirs: Row | None, column: str | None = None) -> None:
         row = base or ours or theirs or {}

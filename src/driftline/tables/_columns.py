@@ -198,11 +198,12 @@ def resolve_columns(
     settings = _Settings(options, [*header_a, *only_b], implied)
     ordered = sorted(common) if options.header_mode == "sorted" else common
     compared = [name for name in ordered if name in options.key_columns or settings.is_chosen(name)]
-    declared = {name for name in compared if settings.is_declared(name)}
+    declared = {name for name in compared if any(settings.by_side(name))}
     columns = {}
     for name in compared:
         rule = _rule(name, settings, sides)
-        own = settings.patterns(name, rule) if name in declared else _own_numbers(rule, met[name][1])
+        a, b = (None if kind is None else replace(rule, kind=kind) for kind in met[name][1])
+        own = settings.patterns(name, rule) if name in declared else (a, b)
         columns[name] = Column(name, names_in_b[name], rule, own)
     notes = [sides.note(name, names_in_b[name]) for name in compared if name not in declared and met[name][0]]
     in_common_mode = options.header_mode == "common"
@@ -226,11 +227,6 @@ def column_rules(headers: Sequence[Sequence[str]], options: TableOptions, sides:
     settings = _Settings(options, names, {})
     compared = (name for name in names if name in options.key_columns or settings.is_chosen(name))
     return {name: _rule(name, settings, sides) for name in compared}
-
-
-def _own_numbers(rule: CellRule, kinds: Iterable[Kind | None]) -> tuple[CellRule | None, CellRule | None]:
-    a, b = (None if kind is None else replace(rule, kind=kind) for kind in kinds)
-    return a, b
 
 
 def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
@@ -264,8 +260,10 @@ class _Settings:
             ("tolerance", [name for name, _ in options.tolerance]),
             ("fail-if", [each.column for each in options.fail_if if each.column is not None]),
         ):
-            for name in names:
-                self._check_known(name, option)
+            for pattern in names:
+                if not any(self._covers(pattern, name) for name in self._known):
+                    words = f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}"
+                    raise TableError(words, code="unknown_column", column=pattern)
         self._check_types()
         self._check_tolerances()
 
@@ -275,22 +273,19 @@ class _Settings:
             return False
         return not any(self._covers(pattern, name) for pattern in self.options.ignore)
 
-    def is_declared(self, name: str) -> bool:
-        """Whether an option says what a column holds."""
-        return any(self._by_side(name))
-
-    def _by_side(self, name: str) -> list[DeclaredType | None]:
+    def by_side(self, name: str) -> list[DeclaredType | None]:
+        """What options say that a column holds, on each side."""
         return [self.setting(types, name) for types in self.options.types]
 
     def types(self, name: str) -> DeclaredType | None:
         """The declared type of a column, with A's pattern, or the one of the typed side."""
-        a, b = self._by_side(name)
+        a, b = self.by_side(name)
         declared = a or (None if b is None else (b[0], None))
         return (self._implied[name], None) if declared is None and name in self._implied else declared
 
     def patterns(self, name: str, rule: CellRule) -> tuple[None, CellRule | None]:
         """B's own rule, where its dates are written otherwise than A's."""
-        declared = self._by_side(name)[1]
+        declared = self.by_side(name)[1]
         pattern = None if declared is None else declared[1]
         return None, None if pattern == rule.pattern else replace(rule, pattern=pattern)
 
@@ -310,16 +305,12 @@ class _Settings:
     def _covers(self, pattern: str, name: str) -> bool:
         if pattern in self._known:
             return pattern == name
-        return _wildcard(pattern).fullmatch(name) is not None
-
-    def _check_known(self, pattern: str, option: str) -> None:
-        if not any(self._covers(pattern, name) for name in self._known):
-            words = f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}"
-            raise TableError(words, code="unknown_column", column=pattern)
+        parts = ({"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in pattern)
+        return re.fullmatch("".join(parts), name, re.DOTALL) is not None
 
     def _check_types(self) -> None:
         for name in self._known:
-            kinds = [declared[0].name for declared in self._by_side(name) if declared is not None]
+            kinds = [declared[0].name for declared in self.by_side(name) if declared is not None]
             if len(set(kinds)) > 1:
                 words = f"{_quoted(name)} is {kinds[0]} in A and {kinds[1]} in B: a column has one type"
                 raise OptionError(words, code="invalid_option_combination")
@@ -339,11 +330,6 @@ def _fits(tolerance: Tolerance, kind: Kind | None) -> bool:
     if tolerance.nanoseconds is not None:
         return kind is not None and kind.measure == "time"
     return kind is None or kind.measure == "number"
-
-
-def _wildcard(pattern: str) -> re.Pattern[str]:
-    parts = {"*": ".*", "?": "."}
-    return re.compile("".join(parts.get(letter) or re.escape(letter) for letter in pattern), re.DOTALL)
 
 
 def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: TableOptions) -> list[str]:

@@ -46,7 +46,8 @@ class Stats:
     @classmethod
     def of_diff(cls, compared: Comparison, options: TableOptions, *skipped: int, **counts: int) -> Self:
         """The counts of a diff, of which those of rows are added."""
-        shown = {"shows_skipped": options.counts_skipped, "shows_dropped": options.counts_dropped}
+        may_skip = options.ragged == "skip" or options.skip_blank_lines
+        shown = {"shows_skipped": may_skip, "shows_dropped": options.counts_dropped}
         about: dict[str, Any] = {"columns_differ": compared.differs, **shown, **counts}
         return cls(skipped_a=skipped[0], skipped_b=skipped[1], **about)
 

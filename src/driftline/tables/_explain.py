@@ -54,6 +54,7 @@ _ENCODINGS = (
 _DATA = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]+)?|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 _LIKE_KEYS = re.compile(r"(?i)(?:.*[_ .-])?(?:id|key|code|uuid|guid|number|no|nr|sku|iso\w*)|.*Id|.*ID")
 _FITS = 0.9  # of the lines: some may be ragged
+_NEARLY_UNIQUE = 0.9  # of the rows: some keys may be there twice
 
 
 def heading_of(job: TableDiffJob, stats: Stats, engine: str = "", seconds: float | None = None) -> Title:
@@ -62,7 +63,8 @@ def heading_of(job: TableDiffJob, stats: Stats, engine: str = "", seconds: float
     about = identity(options) + (f" · {engine}, {seconds:.1f} s" if seconds is not None else "")
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     rules = " · ".join([*rules_in_words(options), *stats.notes])
-    return Title(f"{_name(job.a)} → {_name(job.b)}", about, rules, when)
+    names = [os.path.basename(shown) or shown for shown in map(_shown, (job.a, job.b))]
+    return Title(" → ".join(names), about, rules, when)
 
 
 def report_settings(options: TableOptions, stats: Stats, heading: Title) -> dict[str, Any]:
@@ -95,11 +97,6 @@ def rules_in_words(options: TableOptions) -> Iterator[str]:
         value = getattr(options, name)
         if value != DEFAULTS[name]:
             yield in_words(value)
-
-
-def _name(given: TableInput) -> str:
-    shown = _shown(given)
-    return os.path.basename(shown) or shown
 
 
 def _said(words: str) -> Callable[[object], str]:
@@ -140,6 +137,7 @@ def _tolerance(limit: Tolerance) -> str:
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "header_mode": lambda mode: "columns in any order" if mode == "sorted" else "common columns",
+    "inside": _said("inside"),
     "encoding": _by_side("encoding"),
     "delimiter": _by_side("delimiter"),
     "no_header": lambda sides: "no header" + ("" if all(sides) else f" ({'A' if sides[0] else 'B'})"),
@@ -237,7 +235,7 @@ def remedy(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any], *
 
 _READING_ERRORS = (
     "invalid_encoding", "csv_parse_error", "row_width_mismatch", "header_mismatch", "missing_key_column", "empty_file",
-    "duplicate_column_name", "duplicate_key", "missing_key_value",
+    "duplicate_column_name", "duplicate_key", "missing_key_value", "missing_table_name",
 )  # fmt: skip
 
 
@@ -263,6 +261,8 @@ def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
 
 # What `--auto` chooses.
 
+_Heads = Sequence[Mapping[str, list[str]]]  # the cells of the first rows of each side, by column
+
 
 def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options to add to the given ones so that both inputs are read as tables, and their rows have a key."""
@@ -276,9 +276,14 @@ def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[s
             chosen.update({option: value for option, value in own.items() if value is not None})
         for name, value in {**layouts[0], **layouts[1]}.items():
             chosen.update({name: value} if name in _LINES and name not in given else {})
+        shapes = [layout["shape"] for layout in layouts if "shape" in layout]
         bare = [layout["bare"] for layout in layouts if "bare" in layout]
+        if len(shapes) == 2 and not keys and shapes[0].first != shapes[1].first:
+            is_row = [one.first in other.rows for one, other in (shapes, shapes[::-1])]  # as no header is
+            bare = [True, True] if all(is_row) else bare
         if bare and all(bare) and not given.get("no_header"):
             chosen["no_header"] = True
+            chosen.pop("duplicate_columns", None)
         elif any(bare) and len(bare) == 2 and not {"no_header", "no_header_a", "no_header_b"} & set(given):
             chosen["no_header_a" if bare[0] else "no_header_b"] = True
     return {**chosen, **_columns_of(a, b, {**given, **chosen}, keyed=bool(keys))}
@@ -288,11 +293,21 @@ def found_renames(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dic
     """Columns of A that B has under another name, by the values of their first rows, and how many are alike."""
     options = check_options(**given)
     try:
-        heads = first_rows(a, b, options, _KEY_ROWS)
-        rows = [list(zip(*(head[key] for key in options.key_columns), strict=True)) for head in heads]
+        alike, met = _alike_columns(first_rows(a, b, options, _KEY_ROWS), options.key_columns)
     except (DriftlineError, KeyError):
         return {}  # reading reports it
-    if not options.key_columns:
+    found: dict[str, tuple[str, str]] = {}
+    for (old, new), count in alike.items():
+        rivals = (other for (x, y), other in alike.items() if (x == old) != (y == new))
+        if count * 10 >= met * 8 and max(rivals, default=0) < count:
+            found[old] = new, f"{count:,} of {met:,} rows are alike"
+    return found
+
+
+def _alike_columns(heads: _Heads, key: Sequence[str]) -> tuple[dict[tuple[str, str], int], int]:
+    """In how many rows a column that only A has is equal to one that only B has, and how many rows were compared."""
+    rows = [list(zip(*(head[name] for name in key), strict=True)) for head in heads]
+    if not key:
         rows = [[(at,) for at in range(len(next(iter(head.values()), ())))] for head in heads]
     places = {key: at for at, key in enumerate(rows[1])}
     met = [(at, places[key]) for at, key in enumerate(rows[0]) if key in places]
@@ -303,12 +318,7 @@ def found_renames(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dic
         if len(set(heads[0][old])) > 1  # one value is found everywhere
         for new in news
     }
-    found: dict[str, tuple[str, str]] = {}
-    for (old, new), count in alike.items():
-        rivals = (other for (x, y), other in alike.items() if (x == old) != (y == new))
-        if count * 10 >= len(met) * 8 and max(rivals, default=0) < count:
-            found[old] = new, f"{count:,} of {len(met):,} rows are alike"
-    return found
+    return alike, len(met)
 
 
 def as_flags(options: Mapping[str, Any]) -> list[str]:
@@ -443,7 +453,7 @@ def _layout(
         found["ragged"] = "pad"
     if len(set(shape.first)) < shape.width and not _is_bare(shape):
         found["duplicate_columns"] = "rename"
-    return {**found, "bare": not set(keys) & set(shape.first) and _is_bare(shape)}
+    return {**found, "shape": shape, "bare": not set(keys) & set(shape.first) and _is_bare(shape)}
 
 
 def _encoding(source: CsvSource) -> str:
@@ -536,33 +546,55 @@ def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed
     """How two headers that differ are compared; the columns that identify rows on both sides, where no key is given."""
     options = check_options(**given)
     try:
-        heads = first_rows(a, b, options, _KEY_ROWS)
-    except DriftlineError:
-        return {}  # reading reports it
+        size = sum(input_size(one) or _TRIED_BYTES for one in (a, b))  # what is not known may be large
+        most = _TRIED_BYTES if size <= _TRIED_BYTES else _KEY_ROWS  # a row has a byte at least
+        heads = first_rows(a, b, options, most)
+    except DriftlineError as error:
+        if not error.context.get("places"):
+            return {}  # reading reports it
+        found = {"inside": error.places[0]}
+        return {**found, **_columns_of(a, b, {**given, **found}, keyed=keyed)}
     old_names = {new: old for old, new in options.rename}
     heads[1] = {old_names.get(name, name): cells for name, cells in heads[1].items()}
-    chosen: dict[str, Any] = {}
+    is_chosen = not (keyed or given.get("mode") is not None or options.ignore_row_order or options.key_numbers)
+    chosen = _key(heads, most, options.duplicates) if is_chosen else {}
     names_a, names_b = ({*head} for head in heads)
-    comparable = names_a <= names_b or names_a > names_b  # else a column may have got another name
-    if [*heads[0]] != [*heads[1]] and comparable and not {"header_mode", "ignore_column_case"} & given.keys():
-        chosen["header_mode"] = "sorted" if names_a == names_b else "common"
-    if keyed or given.get("mode") is not None or options.ignore_row_order or options.key_numbers:
+    if [*heads[0]] == [*heads[1]] or {"header_mode", "ignore_column_case"} & given.keys():
         return chosen
+    if names_a == names_b:
+        return {"header_mode": "sorted", **chosen}
+    if not (names_a < names_b or names_a > names_b):
+        key = chosen.get("key_columns", options.key_columns)
+        alike, met = _alike_columns(heads, key) if {*key} <= names_a & names_b else ({}, 0)
+        if not names_a & names_b or max(alike.values(), default=0) * 2 >= met:
+            return chosen  # a column may have got another name
+    return {"header_mode": "common", **chosen}
+
+
+def _key(heads: _Heads, most: int, duplicates: str) -> dict[str, Any]:
+    """The columns that identify rows on both sides; else those that nearly do, and the rows of one key are matched."""
     common = [name for name in heads[0] if name in heads[1]]
     common.sort(key=lambda name: _LIKE_KEYS.fullmatch(name) is None)  # stable: then in the order of the file
     filled = [name for name in common if not any({"", '""', "null"} & {*head[name]} for head in heads)]
+    nearly: tuple[float, tuple[str, ...]] = (0.0, ())
     for size in (1, 2, 3):
         for names in combinations(filled[: None if size == 1 else _KEY_COLUMNS], size):
-            if _identify(names, heads):
-                return {**chosen, "key_columns": list(names)}
-    return chosen
+            share = _identified(names, heads, most)
+            if share == 1:
+                return {"key_columns": list(names)}
+            nearly = max(nearly, (round(share, 2), names), key=lambda one: one[0])  # of equals the first one
+    if nearly[0] < _NEARLY_UNIQUE:
+        return {}
+    return {"key_columns": list(nearly[1]), **({"duplicates": "match"} if duplicates == "error" else {})}
 
 
-def _identify(names: Sequence[str], heads: Sequence[Mapping[str, list[str]]]) -> bool:
-    """Whether columns are unique on both sides, and at least half of the shorter side's rows have a partner."""
-    keys = [list(zip(*(head[name] for name in names), strict=True)) for head in heads]
-    distinct = [set(one) for one in keys]
-    if any(len(some) < len(one) for some, one in zip(distinct, keys, strict=True)):
-        return False
-    is_whole = all(len(one) < _KEY_ROWS for one in keys)
-    return not is_whole or len(distinct[0] & distinct[1]) * 2 >= min(map(len, distinct))
+def _identified(names: Sequence[str], heads: _Heads, most: int) -> float:
+    """The share of rows that columns identify, on the side where it is less; 0 where less than half have a partner."""
+    for rows in (_SAMPLE_LINES, None):
+        keys = [list(zip(*(head[name][:rows] for name in names), strict=True)) for head in heads]
+        distinct = [set(one) for one in keys]
+        share = min(len(some) / len(one) if one else 1.0 for some, one in zip(distinct, keys, strict=True))
+        if share < _NEARLY_UNIQUE:
+            return 0.0
+    is_paired = any(len(one) >= most for one in keys) or len(distinct[0] & distinct[1]) * 2 >= min(map(len, distinct))
+    return share if is_paired else 0.0

@@ -182,7 +182,9 @@ def versions(rows: ResultRows, *, numbered: bool, unchanged: bool) -> pa.Table:
     kinds = ["removed", "before", "after", "added", *(["unchanged"] if unchanged else [])]
     parts = {kind: rows.rows(kind) for kind in kinds}
     parts["after"] = parts["after"]._replace(numbers=parts["before"].numbers)  # A's, as in the events
-    schema = _joined_schema(rows.schemas["A"], rows.schemas["B"])
+    a, b = rows.schemas["A"], rows.schemas["B"]
+    shared = (pa.field(one.name, _wider(one.type, b.field(one.name).type)) if one.name in b.names else one for one in a)
+    schema = pa.schema([*shared, *(one for one in b if one.name not in a.names)])
     own = [*_own_names(["_change", *(["_row"] if numbered else [])], schema.names)]
     tables = []
     for kind, part in parts.items():
@@ -254,14 +256,6 @@ def _own_names(names: Iterable[str], taken: Sequence[str]) -> Iterator[str]:
         while name in taken:
             name = "_" + name
         yield name
-
-
-def _joined_schema(a: pa.Schema, b: pa.Schema) -> pa.Schema:
-    """A's columns, then those that only B has; a type that holds the values of both, or text."""
-    fields = [
-        one if one.name not in b.names else pa.field(one.name, _wider(one.type, b.field(one.name).type)) for one in a
-    ]
-    return pa.schema([*fields, *(one for one in b if one.name not in a.names)])
 
 
 def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -255,6 +255,9 @@ class TableOptions:
     )
     emit_unchanged: bool = _flag("Also write an event for every row that did not change.")
     ignore_row_order: bool = _flag("Positional mode: compare rows as a multiset.")
+    inside: str | None = _option(
+        None, "text", "What holds the rows in both files, as FILE::NAME does: a member of JSON, a sheet.", check=str
+    )
 
     encoding: tuple[str, str] = _sided("utf-8", "text", "Text encoding of CSV files.", parse_encoding)
     delimiter: tuple[str | None, str | None] = _sided(
@@ -329,11 +332,6 @@ class TableOptions:
         return self.mode == "positional" and not self.ignore_row_order
 
     @property
-    def counts_skipped(self) -> bool:
-        """Whether rows may be left out while reading."""
-        return self.ragged == "skip" or self.skip_blank_lines
-
-    @property
     def counts_dropped(self) -> bool:
         """Whether rows may be dropped because another one has their key."""
         return self.duplicates in ("first", "last")
@@ -342,7 +340,7 @@ class TableOptions:
         """The options of a side's reader."""
         at = "AB".index(side)
         own = {name: getattr(self, name)[at] for name in ("delimiter", "encoding", "skip_lines", "no_header")}
-        shared = {name: getattr(self, name) for name in ("ragged", "skip_blank_lines", "comment")}
+        shared = {name: getattr(self, name) for name in ("ragged", "skip_blank_lines", "comment", "inside")}
         return ReadOptions(**own, **shared, rename_columns=self.duplicate_columns == "rename")
 
 
@@ -365,6 +363,7 @@ class DiffRules(TypedDict, total=False):
     skip_lines_a: int
     skip_lines_b: int
     comment: str | None
+    inside: str | None
     key: str | Iterable[str] | None
     key_columns: str | Iterable[str]
     key_numbers: int | Iterable[int]
@@ -411,7 +410,7 @@ OPTIONS: dict[str, Option] = {
 
 # Where a reader looks for an option: sections of help pages and of forms.
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "Rows": ("key_columns", "key_numbers", "mode", "ignore_row_order", "duplicates", "empty_key"),
+    "Rows": ("key_columns", "key_numbers", "mode", "ignore_row_order", "duplicates", "empty_key", "inside"),
     "Values": ("tolerance", "normalize", "types", "null"),
     "Columns": ("ignore", "only", "rename", "header_mode", "ignore_column_case"),
     "CSV files": (
@@ -424,7 +423,7 @@ OPTION_GROUPS = {
     title: tuple(each for name in names for each in _with_sides(name, _OF_BOTH[name]))
     for title, names in _GROUPS.items()
 }
-READING_OPTIONS = frozenset(OPTION_GROUPS["CSV files"])
+READING_OPTIONS = frozenset([*OPTION_GROUPS["CSV files"], "inside"])
 
 
 def option_names() -> set[str]:

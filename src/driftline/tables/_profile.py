@@ -168,7 +168,9 @@ class ColumnProfile:
             self.null_pairs += count
             self.null_words.update(word for word in words if word is not None)
             return "null_word"
-        forms = _same_dates(*words) if _LIKE_DATES.match(before) and _LIKE_DATES.match(after) else []
+        a, b = map(_dates, words) if _LIKE_DATES.match(before) and _LIKE_DATES.match(after) else ({}, {})
+        # Two types that read the same texts as different dates are no pair.
+        forms = [(x, y) for x in a for y in b if a[x] == b[y] and (x == y or _SHAPE.sub("", x) != _SHAPE.sub("", y))]
         self.date_forms.update(dict.fromkeys(forms, count))
         return "date_format" if forms else None
 
@@ -246,7 +248,9 @@ class ColumnProfile:
 
     def _detail(self, kind: str) -> str:
         if kind == "date" and self.shift is not None and self.shift.only is not None and self.kinds[kind] > 1:
-            return f" by {_duration(self.shift.only)}"
+            days, seconds = self.shift.only / _DAY, f"{self.shift.only:+,g} s"
+            whole = f"{int(days):+,d} day{'' if abs(days) == 1 else 's'}"
+            return f" by {whole if days.is_integer() else seconds}".replace("-", "−")
         if kind not in ("number", "rounding"):
             return ""
         if kind == "number" and self.kinds["rounding"] + self.kinds["sign"] == 0 and self.kinds[kind] > 1:
@@ -287,12 +291,6 @@ def _number_kind(before: str, after: str, forms: Sequence[str]) -> str:
     if places[0] is None or places[1] is None or places[0] == places[1]:
         return "number"
     return "rounding" if abs(old - new) <= HALF * 10.0 ** -min(places[0], places[1]) else "number"
-
-
-def _same_dates(before: object, after: object) -> list[Pair]:
-    """The types by which two cells are one date; two that read the same texts as different dates are no pair."""
-    a, b = _dates(before), _dates(after)
-    return [(x, y) for x in a for y in b if a[x] == b[y] and (x == y or _SHAPE.sub("", x) != _SHAPE.sub("", y))]
 
 
 @lru_cache(4096)
@@ -342,12 +340,6 @@ def plain_number(size: float, thousands: str = "") -> str:
     from decimal import Decimal
 
     return f"{Decimal(repr(size)).normalize():{thousands}f}"
-
-
-def _duration(seconds: float) -> str:
-    days = seconds / _DAY
-    words = f"{int(days):+,d} day{'' if abs(days) == 1 else 's'}" if days.is_integer() else f"{seconds:+,g} s"
-    return words.replace("-", "−")
 
 
 # Rows: runs of added and of removed rows in the order of the output.

@@ -104,7 +104,10 @@ def measures(forms: pl.Series, rule: CellRule) -> list[Numbers]:
     """What a tolerance compares, as 64-bit numbers: a double, or seconds and nanoseconds; zero where there is none."""
     if rule.tolerance is None:
         return []
-    return [_number_measures(forms)] if rule.tolerance.nanoseconds is None else _time_measures(forms)
+    if rule.tolerance.nanoseconds is not None:
+        return _time_measures(forms)
+    numbers = _mapped(forms, lambda form: number_of(form) if _is_finite(form) else 0.0, pl.Float64)
+    return [np.ascontiguousarray(numbers.to_numpy(), np.float64).view(np.uint64)]
 
 
 def measure_count(rule: CellRule) -> int:
@@ -265,11 +268,6 @@ def _written_as_null(cell: pl.Expr, rule: CellRule) -> pl.Expr:
 
 def _is_finite(form: str) -> bool:
     return form[0] == NUMBER and abs(number_of(form)) != float("inf")
-
-
-def _number_measures(forms: pl.Series) -> Numbers:
-    numbers = _mapped(forms, lambda form: number_of(form) if _is_finite(form) else 0.0, pl.Float64)
-    return np.ascontiguousarray(numbers.to_numpy(), np.float64).view(np.uint64)
 
 
 def _mapped(cells: pl.Series, function: Callable[[str], str | float], dtype: type[pl.DataType]) -> pl.Series:

@@ -136,8 +136,12 @@ class CellRule:
             return NULL
         if cell[0] == '"':
             return self.form(sortable_text(json.loads(cell)))
-        # Where nothing is declared only text is normalized, and 1 stays another value than 1.0.
-        return _undeclared(cell) if self.kind is None else self.form(cell)
+        if self.kind is not None:
+            return self.form(cell)
+        if cell in ("true", "false"):
+            return TRUE if cell == "true" else FALSE
+        number = number_form(cell)  # where nothing is declared only text is normalized: 1 stays another value than 1.0
+        return TEXT + "\U0010ffff" + cell if number is None else f"{number}\x00{cell}"
 
     def equal(self, a: str, b: str) -> bool:
         return a == b or (self.tolerance is not None and self._within(a, b, self.tolerance))
@@ -177,13 +181,6 @@ class CellRule:
 def sortable_text(text: str) -> str:
     """Text that has UTF-8; a lone surrogate becomes a text that sorts after everything that starts like it."""
     return _SURROGATE.sub(lambda half: f"\ud7ff\U0010ffff{ord(half[0]):x}", text)
-
-
-def _undeclared(cell: str) -> str:
-    if cell in ("true", "false"):
-        return TRUE if cell == "true" else FALSE
-    number = number_form(cell)
-    return TEXT + "\U0010ffff" + cell if number is None else f"{number}\x00{cell}"
 
 
 def number_form(text: str) -> str | None:

@@ -111,11 +111,6 @@ class TextTable:
             else:
                 self.rows.append((number, kept))
 
-    @property
-    def last_number(self) -> int:
-        """The number of records so far, the header included."""
-        return self.skipped + len(self.rows) + 1
-
 
 def named_apart(header: Sequence[str]) -> list[str]:
     """Distinct names: an empty one becomes `cN`, a repeated one gets the smallest free `.k`.

@@ -28,7 +28,8 @@ def open_input(address: Address, opening: Opening) -> ArrowSource:
 def _kind(file: InputFile) -> str:
     with io_errors(file.name), file.open() as stream:
         start = stream.read(len(_STREAM_START))
-    return "orc" if start.startswith(_ORC_MAGIC) else "arrow stream" if start == _STREAM_START else "arrow"
+    is_stream = start == _STREAM_START or (start[:2] > b"\0\0" == start[2:])  # streams once began with a length
+    return "orc" if start.startswith(_ORC_MAGIC) else "arrow stream" if is_stream else "arrow"
 
 
 def _copied(file: InputFile, kind: str, workspace: Workspace) -> InputFile:

@@ -91,7 +91,8 @@ class CsvSource(Source):
             if table is None:
                 table = TextTable.of(records, self.reading)
             else:
-                table.add(enumerate(records, table.last_number - self.reading.no_header + 1), self.reading)
+                number = table.skipped + len(table.rows) + 2 - self.reading.no_header
+                table.add(enumerate(records, number), self.reading)
         assert table is not None, "a side has a file, which is not empty"
         return table
 

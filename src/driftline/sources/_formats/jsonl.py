@@ -1,8 +1,8 @@
 """JSON Lines, arrays of objects in `.json` files, and GeoJSON: typed cells, copied into batches column by column.
 
-`orders.json::data.items` names the array inside an object. Objects of a block that have the same members in the same
-order, with values that are not nested, are taken apart by one regular expression of the JSON grammar, so that every
-number keeps its digits; all other objects are decoded one by one.
+`orders.json::data.items` names the array inside an object, `codes.json::*` takes all its members as rows. Objects of a
+block that have the same members in the same order, with values that are not nested, are taken apart by one regular
+expression of the JSON grammar, so that every number keeps its digits; all other objects are decoded one by one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from driftline.core import Workspace, exact_number, io_errors
@@ -36,18 +37,20 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _SPACE = r"[ \t\r\n]*"
 _VALUE = f"({_STRING}|{_NUMBER}|true|false|null)"
 _GEOJSON = b'"FeatureCollection"'
+_MEMBERS = "*"  # the rows are the members of an object, and their names are in a column:
+_NAME = "member"
 
 
 def open_input(address: Address, opening: Opening) -> JsonLinesSource:
     """Its files, and the member of their objects that holds the rows."""
-    return JsonLinesSource(opening.files, "jsonl", address.table)
+    return JsonLinesSource(opening.files, "jsonl", address.table or "")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesSource(RowSource):
     """Objects whose names are the columns, in the order of first appearance."""
 
-    member: str | None = None
+    inner: str = ""  # the member of a document that holds the rows
 
     def rows(self, file: InputFile) -> Iterator[Row]:
         for block in self._blocks(file):
@@ -68,9 +71,9 @@ class JsonLinesSource(RowSource):
     def _blocks(self, file: InputFile) -> Iterator[Block]:
         with io_errors(file.name), file.open() as stream:
             start = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()
-            if self.member is not None or (known_suffix(file.name) in _DOCUMENTS and not _is_line(start)):
+            if self.inner or (known_suffix(file.name) in _DOCUMENTS and not _is_line(start)):
                 stream.seek(0)
-                yield from _document(stream.read(), file.name, self.member)
+                yield from _document(stream.read(), file.name, self.inner)
                 return
             stream.seek(0)
             rest, number = stream.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8), 1
@@ -187,21 +190,24 @@ def _lines(data: bytes, first: int, name: str) -> Block:
 # Documents: the rows are the elements of an array.
 
 
-def _document(data: bytes, name: str, member: str | None) -> Iterator[Block]:
+def _document(data: bytes, name: str, member: str) -> Iterator[Block]:
     import msgspec
 
     data = data.removeprefix(codecs.BOM_UTF8)
     found: Sequence[Any]
     try:
-        if data.lstrip()[:1] == b"[" and member is None:
+        if data.lstrip()[:1] == b"[" and not member:
             found = msgspec.json.decode(data, type=list[msgspec.Raw])
         else:
             found = _rows_of_object(data, name, member)
     except msgspec.MsgspecError as error:
-        found = _elements(_checked(data, name), error, name)
+        text = _checked(data, name)
+        if member or text.lstrip()[:1] != "[":
+            raise _bad_line(name, 1, f"not rows: {error}") from None
+        found = _elements(text)
     texts, lines, end, line = [], [], 0, 1
     for element in map(bytes, found):
-        start = max(end, data.find(element, end))  # a feature is not there as it is
+        start = max(end, data.find(element, end))  # a feature or a member is not there as it is
         line += data.count(b"\n", end, start)
         texts.append(element.decode())
         lines.append(line)
@@ -209,21 +215,25 @@ def _document(data: bytes, name: str, member: str | None) -> Iterator[Block]:
     yield Block(texts, lines, name)
 
 
-def _rows_of_object(data: bytes, name: str, member: str | None) -> list[Any]:
-    """The elements of the array that `member` names, by a path of names with points between them."""
+def _rows_of_object(data: bytes, name: str, member: str) -> list[Any]:
+    """The elements of the array that `member` names, by a path of names with points between them; `*`: the members."""
     import msgspec
 
     members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    if member is None and bytes(members.get("type", b"")) == _GEOJSON:
+    if not member and bytes(members.get("type", b"")) == _GEOJSON:
         features = msgspec.json.decode(members.get("features", b"[]"), type=list[dict[str, msgspec.Raw]])
         return list(map(_feature, features))
+    if member == _MEMBERS and member not in members:
+        return _rows_of_members(data, name)
     arrays = [one for one, text in members.items() if re.match(rb"\[\s*[{\]]", bytes(text))]
-    if member is None and len(members) == len(arrays) == 1:
+    if not member and len(members) == len(arrays) == 1:
         member = arrays[0]
-    if member is None:
-        which = f"name the member with the rows: {', '.join(f'{name}::{one}' for one in arrays)}"
-        words = which if arrays else "it has no member that is an array of objects"
-        raise InputError(f"{name} is one object: {words}", code="missing_table_name", path=name)
+    if not member:
+        is_map = len(members) > 1 and all(bytes(text)[:1] == b"{" for text in members.values())
+        places = sorted(arrays, key=lambda one: -len(bytes(members[one]))) or [_MEMBERS] * is_map  # the longest first
+        which = f"name the member with the rows: {', '.join(f'{name}::{one}' for one in places)}"
+        words = which if places else "it has no member that is an array of objects, nor only objects"
+        raise InputError(f"{name} is one object: {words}", code="missing_table_name", path=name, places=places)
     first, _, rest = (member, "", "") if member in members else member.partition(".")
     if first not in members:
         known = ", ".join(arrays or members) or "none"
@@ -233,13 +243,28 @@ def _rows_of_object(data: bytes, name: str, member: str | None) -> list[Any]:
     return msgspec.json.decode(members[first], type=list[msgspec.Raw])
 
 
+def _rows_of_members(data: bytes, name: str) -> list[bytes]:
+    """An object whose members are rows: each as an object with its name in front, as `member`."""
+    import msgspec
+
+    rows = msgspec.json.decode(data, type=dict[str, dict[str, msgspec.Raw]])
+    if json.loads(data, object_pairs_hook=len) != len(rows):
+        raise _bad_line(name, 1, "a member is there twice")
+    names = chain([_NAME], (f"{_NAME}.{number}" for number in count(2)))
+    column = next(one for one in names if not any(one in row for row in rows.values()))
+    return [_object({column: json.dumps(one).encode(), **row}) for one, row in rows.items()]
+
+
 def _feature(feature: Mapping[str, Any]) -> bytes:
     """A feature of GeoJSON as the text of a row: its id, its properties and its geometry."""
     import msgspec
 
     own = {name: feature[name] for name in ("id",) if name in feature}
     properties = msgspec.json.decode(feature.get("properties", b"null"), type=dict[str, msgspec.Raw] | None)
-    members = {**own, **(properties or {}), "geometry": feature.get("geometry", b"null")}
+    return _object({**own, **(properties or {}), "geometry": feature.get("geometry", b"null")})
+
+
+def _object(members: Mapping[str, Any]) -> bytes:
     return b"{" + b",".join(json.dumps(name).encode() + b":" + bytes(text) for name, text in members.items()) + b"}"
 
 
@@ -256,11 +281,9 @@ def _checked(data: bytes, name: str) -> str:
     return data.decode()
 
 
-def _elements(text: str, error: Exception, name: str) -> list[bytes]:
+def _elements(text: str) -> list[bytes]:
     """The elements of an array with halves of characters, which only Python's own decoder takes."""
     decode, at, found = json.JSONDecoder().raw_decode, text.find("[") + 1, []
-    if text.lstrip()[:1] != "[":
-        raise _bad_line(name, 1, f"not rows: {error}")
     while text[at] != "]":
         if text[at] in ", \t\r\n":
             at += 1

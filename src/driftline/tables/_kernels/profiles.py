@@ -56,7 +56,8 @@ def profile_column(before: pl.Series, after: pl.Series, typed: Typed) -> ColumnP
     profile = ColumnProfile(typed=typed)
     codes = np.full(len(before), _UNDECIDED)
     plain = (before.str.contains(_PLAIN) & after.str.contains(_PLAIN)).to_numpy()
-    numbers = _numbers_among(before, after, plain)
+    rest = _open_and_matching(before, after, np.where(plain, np.uint8(0), _UNDECIDED), _NUMBER)
+    numbers = np.sort(np.concatenate([np.flatnonzero(plain), rest]))  # pairs that may be; most are plain
     kinds = _numbers(before.gather(numbers), after.gather(numbers), counts[numbers], typed, profile)
     _spellings(before, after, typed, codes, np.flatnonzero(~plain))
     written = _written(before, after, counts, profile)
@@ -134,12 +135,6 @@ def _open_and_matching(before: pl.Series, after: pl.Series, codes: Codes, patter
     at = np.flatnonzero(codes == _UNDECIDED)
     both = before.gather(at).str.contains(pattern) & after.gather(at).str.contains(pattern)
     return np.asarray(at[both.to_numpy()], np.int64)
-
-
-def _numbers_among(before: pl.Series, after: pl.Series, plain: Mask) -> Index:
-    """The pairs that may be numbers; most numbers are plain."""
-    rest = _open_and_matching(before, after, np.where(plain, np.uint8(0), _UNDECIDED), _NUMBER)
-    return np.sort(np.concatenate([np.flatnonzero(plain), rest]))
 
 
 def _numbers(before: pl.Series, after: pl.Series, counts: Index, typed: Typed, profile: ColumnProfile) -> Codes:

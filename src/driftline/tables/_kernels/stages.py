@@ -69,11 +69,6 @@ class DiffPlan:
     def row_hash_type(self) -> np.dtype[np.void]:
         return match.row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
 
-    @property
-    def rows_take_turns(self) -> bool:
-        """Whether different rows may have the same order value."""
-        return self.options.duplicates == "match" or self.options.ignore_row_order
-
 
 @dataclass(frozen=True, slots=True)
 class HashedSplit:
@@ -242,7 +237,8 @@ def fetch_kept(
         order = sources.polars_column(needed["turn"])
         frame = frame.with_columns(sources.polars_column(records + first_record).cast(pl.UInt64).alias(ROW_NUMBER))
     else:
-        turns = np.ascontiguousarray(needed["turn"]) if plan.rows_take_turns else None
+        in_turn = plan.options.duplicates == "match" or plan.options.ignore_row_order  # of rows with one order value
+        turns = np.ascontiguousarray(needed["turn"]) if in_turn else None
         order = output.order_values(frame, plan.compared, side, turns)
     chunk = RowChunk(frame, sources.polars_column(needed["kind"]), order)
     return chunk.sorted(), chunk, cells
