@@ -552,8 +552,7 @@ def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed
     except DriftlineError as error:
         if not error.context.get("places"):
             return {}  # reading reports it
-        found = {"inside": error.places[0]}
-        return {**found, **_columns_of(a, b, {**given, **found}, keyed=keyed)}
+        return {"inside": error.places[0], **_columns_of(a, b, {**given, "inside": error.places[0]}, keyed=keyed)}
     old_names = {new: old for old, new in options.rename}
     heads[1] = {old_names.get(name, name): cells for name, cells in heads[1].items()}
     is_chosen = not (keyed or given.get("mode") is not None or options.ignore_row_order or options.key_numbers)
