@@ -278,9 +278,8 @@ def reading_of(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dict[s
             chosen.update({name: value} if name in _LINES and name not in given else {})
         shapes = [layout["shape"] for layout in layouts if "shape" in layout]
         bare = [layout["bare"] for layout in layouts if "bare" in layout]
-        if len(shapes) == 2 and not keys and shapes[0].first != shapes[1].first:
-            is_row = [one.first in other.rows for one, other in (shapes, shapes[::-1])]  # as no header is
-            bare = [True, True] if all(is_row) else bare
+        if len(shapes) == 2 and not keys and shapes[0].first != shapes[1].first:  # a header is no row of the other side
+            bare = [True, True] if all(one.first in other.rows for one, other in (shapes, shapes[::-1])) else bare
         if bare and all(bare) and not given.get("no_header"):
             chosen["no_header"] = True
             chosen.pop("duplicate_columns", None)
@@ -595,5 +594,5 @@ def _identified(names: Sequence[str], heads: _Heads, most: int) -> float:
         share = min(len(some) / len(one) if one else 1.0 for some, one in zip(distinct, keys, strict=True))
         if share < _NEARLY_UNIQUE:
             return 0.0
-    is_paired = any(len(one) >= most for one in keys) or len(distinct[0] & distinct[1]) * 2 >= min(map(len, distinct))
-    return share if is_paired else 0.0
+    pairs_half = len(distinct[0] & distinct[1]) * 2 >= min(map(len, distinct))
+    return share if pairs_half or any(len(one) >= most for one in keys) else 0.0

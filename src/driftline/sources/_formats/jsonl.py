@@ -37,8 +37,7 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _SPACE = r"[ \t\r\n]*"
 _VALUE = f"({_STRING}|{_NUMBER}|true|false|null)"
 _GEOJSON = b'"FeatureCollection"'
-_MEMBERS = "*"  # the rows are the members of an object, and their names are in a column:
-_NAME = "member"
+_MEMBERS = "*"  # the rows are the members of an object, and their names are a column
 
 
 def open_input(address: Address, opening: Opening) -> JsonLinesSource:
@@ -250,7 +249,7 @@ def _rows_of_members(data: bytes, name: str) -> list[bytes]:
     rows = msgspec.json.decode(data, type=dict[str, dict[str, msgspec.Raw]])
     if json.loads(data, object_pairs_hook=len) != len(rows):
         raise _bad_line(name, 1, "a member is there twice")
-    names = chain([_NAME], (f"{_NAME}.{number}" for number in count(2)))
+    names = chain(["member"], (f"member.{number}" for number in count(2)))
     column = next(one for one in names if not any(one in row for row in rows.values()))
     return [_object({column: json.dumps(one).encode(), **row}) for one, row in rows.items()]
 
