@@ -264,8 +264,19 @@ class _Settings:
                 if not any(self._covers(pattern, name) for name in self._known):
                     words = f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}"
                     raise TableError(words, code="unknown_column", column=pattern)
-        self._check_types()
-        self._check_tolerances()
+        for name in self._known:
+            kinds = [declared[0].name for declared in self.by_side(name) if declared is not None]
+            if len(set(kinds)) > 1:
+                words = f"{_quoted(name)} is {kinds[0]} in A and {kinds[1]} in B: a column has one type"
+                raise OptionError(words, code="invalid_option_combination")
+        for pattern, tolerance in self.options.tolerance:
+            if pattern in self._known:
+                declared = self.types(pattern)
+                kind = declared[0] if declared else None
+                if not _fits(tolerance, kind):
+                    its_type = f"its type {kind.name if kind else 'number'}: numbers take a number"
+                    words = f"the tolerance of {_quoted(pattern)} does not fit {its_type}, dates and times a duration"
+                    raise OptionError(words, code="invalid_option_combination")
 
     def is_chosen(self, name: str) -> bool:
         """Whether a column outside the key is compared."""
@@ -307,23 +318,6 @@ class _Settings:
             return pattern == name
         parts = ({"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in pattern)
         return re.fullmatch("".join(parts), name, re.DOTALL) is not None
-
-    def _check_types(self) -> None:
-        for name in self._known:
-            kinds = [declared[0].name for declared in self.by_side(name) if declared is not None]
-            if len(set(kinds)) > 1:
-                words = f"{_quoted(name)} is {kinds[0]} in A and {kinds[1]} in B: a column has one type"
-                raise OptionError(words, code="invalid_option_combination")
-
-    def _check_tolerances(self) -> None:
-        for pattern, tolerance in self.options.tolerance:
-            if pattern in self._known:
-                declared = self.types(pattern)
-                kind = declared[0] if declared else None
-                if not _fits(tolerance, kind):
-                    its_type = f"its type {kind.name if kind else 'number'}: numbers take a number"
-                    words = f"the tolerance of {_quoted(pattern)} does not fit {its_type}, dates and times a duration"
-                    raise OptionError(words, code="invalid_option_combination")
 
 
 def _fits(tolerance: Tolerance, kind: Kind | None) -> bool:
