@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,15 +55,144 @@ def test_the_working_tree_is_what_a_commit_of_it_would_be(repo: Path) -> None:
     state = GitRepository(repo).state(WORKING_TREE)
     told = events(repo, "git:HEAD", "worktree")
     status = git(repo, "status", "--porcelain")
-    (repo / "c.py").write_bytes(b"x = 1\n")
     git(repo, "add", "-A")
     staged = GitRepository(repo).state(STAGED)
     assert events(repo, "git:HEAD", "staged") == told
     git(repo, "commit", "-q", "-m", "it")
     assert state.tree_id == staged.tree_id == git(repo, "rev-parse", "HEAD^{tree}")
     assert events(repo, "git:HEAD~1", "git:HEAD") == told
-    assert {event["file"] for event in told} == {"a.py", "new.py", "run.sh", "link", ".gitignore", "gone.py"}
+    assert {event["file"] for event in told} == {"a.py", "c.py", "new.py", "run.sh", "link", ".gitignore", "gone.py"}
     assert "?? new.py" in status  # nothing was staged by looking
+
+
+CRLF = b"T = '''one\r\ntwo'''\r\nU = 1\r\n"
+
+
+def nested_repository(repo: Path) -> Path:
+    inner = make_repository(repo / "inner", {"k.py": "k = 1\n"}, {"k.py": "k = 2\n"})
+    git(inner, "reset", "-q", "--hard")
+    return inner
+
+
+def file_becomes_folder(repo: Path) -> None:
+    (repo / "a.py").unlink()
+    (repo / "a.py").mkdir()
+    (repo / "a.py/z.py").write_text("def z(): ...\n")
+
+
+def folder_becomes_file(repo: Path) -> None:
+    (repo / "lib/b.py").unlink()
+    (repo / "lib").rmdir()
+    (repo / "lib").write_text("text\n")
+
+
+def folder_becomes_link(repo: Path) -> None:
+    (repo / "lib").rename(repo / "other")
+    (repo / "other/b.py").write_text("def g(x): ...\n")
+    (repo / "lib").symlink_to("other")
+
+
+def converted_by_setting(repo: Path) -> None:
+    git(repo, "config", "core.autocrlf", "true")
+    git(repo, "config", "core.safecrlf", "true")
+    (repo / "c.py").write_bytes(CRLF)
+    (repo / "new.py").write_bytes(CRLF)
+
+
+def converted_by_attributes(repo: Path) -> None:
+    (repo / ".gitattributes").write_text("c.py text=auto\na.py ident\ngone.py working-tree-encoding=UTF-16\n")
+    (repo / "c.py").write_bytes(CRLF)
+    (repo / "a.py").write_text("x = '$Id: abc $'\n")
+    (repo / "gone.py").write_bytes("y = 2\n".encode("utf-16"))
+
+
+def repository_inside(repo: Path) -> None:
+    nested_repository(repo)
+    git(repo, "init", "-q", "without-a-commit")
+
+
+def submodule_moves(repo: Path) -> None:
+    inner = nested_repository(repo)
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "with a submodule")
+    git(inner, "checkout", "-q", "v1")
+    (inner / "k.py").write_text("k = 3\n")
+
+
+def modes_do_not_count(repo: Path) -> None:
+    git(repo, "config", "core.fileMode", "false")
+    (repo / "a.py").write_text("def f(): ...\n")
+    (repo / "a.py").chmod(0o755)
+
+
+def only_intended(repo: Path) -> None:
+    (repo / "intended.py").write_text("def i(): ...\n")
+    git(repo, "add", "-N", "intended.py")
+
+
+def sparse(repo: Path) -> None:
+    git(repo, "config", "core.splitIndex", "true")
+    git(repo, "sparse-checkout", "set", "--cone", "--sparse-index", "lib")
+    (repo / "lib/b.py").write_text("def g(n): ...\n")
+
+
+def conflict(repo: Path) -> None:
+    for branch, parameter in (("side", "s"), ("main", "m")):
+        git(repo, "checkout", "-q", "-B", branch, "v1")
+        (repo / "a.py").write_text(f"def f({parameter}): ...\n")
+        (repo / "lib/b.py").write_text("def h(): ...\n") if branch == "side" else (repo / "lib/b.py").unlink()
+        git(repo, "commit", "-q", "-a", "-m", branch)
+    with pytest.raises(AssertionError):
+        git(repo, "merge", "-q", "side")
+
+
+STATES = [
+    file_becomes_folder, folder_becomes_file, folder_becomes_link, converted_by_setting, converted_by_attributes,
+    repository_inside, submodule_moves, modes_do_not_count, only_intended, sparse, conflict,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", STATES, ids=lambda change: change.__name__)
+def test_states_are_what_git_would_commit(change: Any, repo: Path) -> None:
+    change(repo)
+    listed = sorted(path for path in (repo / ".git").rglob("*") if "driftline" not in path.parts)
+    index, status = (repo / ".git/index").read_bytes(), git(repo, "status", "--porcelain")
+    told = events(repo, "git:HEAD", "worktree")
+    state, staged = (GitRepository(repo).state(kind).tree_id for kind in (WORKING_TREE, STAGED))
+    page = codeindex.diff_page(codeindex.diff("git:HEAD", "worktree", repo=repo), "markdown", str(repo))
+    assert sorted(path for path in (repo / ".git").rglob("*") if "driftline" not in path.parts) == listed
+    assert ((repo / ".git/index").read_bytes(), git(repo, "status", "--porcelain")) == (index, status)
+    if change is not conflict:
+        assert staged == git(repo, "write-tree")
+    if (repo / "without-a-commit").exists():
+        shutil.rmtree(repo / "without-a-commit")  # git refuses to add it
+    git(repo, "config", "core.safecrlf", "false")
+    git(repo, "add", "-A")
+    before = git(repo, "rev-parse", "HEAD")
+    git(repo, "commit", "-q", "-m", "it")
+    assert state == git(repo, "rev-parse", "HEAD^{tree}")
+    assert told
+    assert events(repo, f"git:{before}", "git:HEAD") == told
+    assert (
+        page.partition("\n")[2]
+        == codeindex.diff_page(codeindex.diff(f"git:{before}", "git:HEAD", repo=repo), "markdown", str(repo)).partition(
+            "\n"
+        )[2]
+    )
+
+
+def test_before_the_first_commit_everything_is_added(tmp_path: Path, capfd: Any) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "a.py").write_text("def f(): ...\n")
+    assert run(cli, ["index", "diff", "--repo", str(tmp_path), "--format", "json", "--events"]) == 0
+    told = json.loads(capfd.readouterr().out)["events"]
+    assert [(event["kind"], event["file"]) for event in told] == [("file.added", "a.py"), ("chunk.added", "a.py")]
+    assert events(tmp_path, "git:HEAD", "staged") == []
+    git(tmp_path, "add", "-A")
+    assert events(tmp_path, "git:HEAD", "staged") == told
+    git(tmp_path, "commit", "-q", "-m", "first")
+    git(tmp_path, "checkout", "-q", "--orphan", "other")
+    assert events(tmp_path, "git:HEAD", "git:main") == told
 
 
 def test_staged_and_changed_again(repo: Path) -> None:
@@ -122,6 +252,8 @@ def test_nothing_of_the_configuration_is_run(repo: Path, tmp_path: Path) -> None
     ):
         git(repo, "config", name, str(script))
     git(repo, "config", "filter.x.required", "true")
+    (repo / ".git/hooks").mkdir(exist_ok=True)
+    (repo / ".git/hooks/post-index-change").symlink_to(script)
     (repo / ".git/info/attributes").write_text("*.py filter=x diff=x\n")
     edit(repo)
     os.utime(repo / "lib/b.py", (1, 1))

@@ -6,16 +6,15 @@ fetched unless that was requested.
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from stat import S_ISLNK, S_ISREG
 from typing import NamedTuple
 
 from driftline.errors import IndexRefError
@@ -70,6 +69,8 @@ class GitRepository:
         done = self._run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{tree}}")
         if done.returncode == 0:
             return done.stdout.decode().strip().splitlines()[-1]
+        if revision == "HEAD" and self._run("symbolic-ref", "-q", "HEAD").returncode == 0:
+            return self._ask("hash-object", "-t", "tree", "--stdin").decode().strip()  # before the first commit
         raise self._not_found(f"git:{revision} is no revision of this repository")
 
     def merge_base(self, one: str, other: str) -> str:
@@ -111,15 +112,15 @@ class GitRepository:
             found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), known, size == b"BAD"))
         return found
 
-    def blobs(self, object_ids: Iterable[str]) -> Iterator[bytes | None]:
+    def blobs(self, object_ids: Iterable[str], aside: Mapping[str, str] | None = None) -> Iterator[bytes | None]:
         """The content of blobs, in the requested order, from one process; None for one that is missing."""
         needed = list(object_ids)
-        absent = self._absent(needed)
+        absent = self._absent(needed) if aside is None else set()
         with tempfile.TemporaryFile() as names:
             names.write(b"".join(f"{name}\n".encode() for name in needed if name not in absent))
             names.seek(0)
-            command = self._command("cat-file", "--batch")
-            with subprocess.Popen(command, stdin=names, stdout=subprocess.PIPE, env=_environment()) as process:
+            command, environment = self._command("cat-file", "--batch"), {**_environment(), **(aside or {})}
+            with subprocess.Popen(command, stdin=names, stdout=subprocess.PIPE, env=environment) as process:
                 assert process.stdout is not None
                 for name in needed:
                     words = process.stdout.readline().split() if name not in absent else []
@@ -129,11 +130,14 @@ class GitRepository:
                     yield process.stdout.read(int(words[2]))
                     process.stdout.read(1)
 
-    def contents(self, needed: list[tuple[str, str]]) -> Iterator[bytes | None]:
-        """Blobs by id and path: where git does not have one, the file of the checkout if it is that very blob."""
-        for (name, path), blob in zip(needed, self.blobs(name for name, _ in needed), strict=True):
-            given = None if blob is not None else _file(os.fsencode(self.directory / path))
-            yield given[1] if given is not None and self._blob_id(given[1]) == name else blob
+    def contents(self, needed: list[str]) -> Iterator[bytes | None]:
+        """Blobs: where git does not have one, the file of the checkout that would become that very blob."""
+        checkout: dict[str, bytes] | None = None
+        for name, blob in zip(needed, self.blobs(needed), strict=True):
+            if blob is None and checkout is None:
+                bare = self._ask("rev-parse", "--is-bare-repository").strip() == b"true"
+                checkout = {} if bare else self.state(WORKING_TREE).contents
+            yield blob if blob is not None or checkout is None else checkout.get(name)
 
     def fetch_missing(self, tree_id: str) -> int:
         """Fetch all blobs of a tree that a partial clone lacks, in one go; how many there were."""
@@ -181,17 +185,31 @@ class GitRepository:
     # States that no commit has.
 
     def _uncommitted(self, *, with_files: bool) -> TreeState:
-        found: dict[bytes, tuple[bytes, bytes]] = {}
-        for record in self._quietly("ls-files", "--stage", "-z", "--full-name", ":/").split(b"\0"):
-            facts, _, path = record.partition(b"\t")
-            if path:
-                mode, name, stage = facts.split()
-                # Of a conflict, our side is what a commit without a decision would not have; the files decide.
-                if stage in (b"0", b"2"):
-                    found[path] = (mode, name)
-        contents = self._overlaid(found) if with_files else {}
-        records = [(mode, name, path) for path, (mode, name) in found.items()]
-        tree_id = _tree_id(records, self._new_hash)
+        """The tree that git would commit, made aside: a copy of the index, and new objects in a folder of their own."""
+        top = self._ask("rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n")
+        paths = self._ask("rev-parse", "--git-path", "index", "--git-path", "objects").decode(
+            "utf-8", "surrogateescape"
+        )
+        index, objects = (os.path.abspath(self.directory / path) for path in paths.splitlines())
+        with tempfile.TemporaryDirectory() as folder:
+            aside = {"GIT_INDEX_FILE": f"{folder}/index", "GIT_OBJECT_DIRECTORY": f"{folder}/objects"}
+            os.makedirs(f"{folder}/objects/info")
+            Path(folder, "objects/info/alternates").write_bytes(os.fsencode(objects) + b"\n")
+            with suppress(FileNotFoundError):  # before the first `git add`
+                shutil.copy2(index, f"{folder}/index")  # with its time, by which git sees what was edited since
+
+            def ask(*words: str, given: bytes = b"") -> bytes:
+                return self._ask("-C", top, *self._blank_commands, *words, given=given, aside=aside)
+
+            changed = self._take_checkout(ask, top) if with_files else set()
+            ask("update-index", "-z", "--index-info", given=_ours(ask("ls-files", "--unmerged", "-z")))
+            tree_id = ask("write-tree", "--missing-ok").decode().strip()
+            listed = ask("ls-tree", "-r", "-z", "--full-tree", tree_id).split(b"\0")
+            splits = [(facts.split(), path) for facts, _, path in (row.partition(b"\t") for row in listed if row)]
+            records = [(mode, name, path) for (mode, _, name), path in splits]
+            fresh = {name.decode() for mode, name, path in records if path in changed and mode != _SUBMODULE}
+            blobs = zip(fresh, self.blobs(fresh, aside), strict=True)
+            contents = {name: blob for name, blob in blobs if blob is not None}
         return TreeState(tree_id, lambda: self._overlaid_entries(records, contents), contents)
 
     def _overlaid_entries(self, records: list[Record], contents: dict[str, bytes]) -> list[TreeEntry]:
@@ -200,51 +218,44 @@ class GitRepository:
         fresh = [TreeEntry(_shown(path), mode, name, len(contents[name])) for mode, name, path in rest]
         return self._with_sizes(stored) + fresh
 
-    def _overlaid(self, found: dict[bytes, tuple[bytes, bytes]]) -> dict[str, bytes]:
-        """Put the files of the checkout over the index, and give the contents of those that differ."""
-        top = os.fsencode(self._ask("rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n"))
-        changed = self._quietly("diff-files", "--name-only", "-z", "--ignore-submodules=all", "--no-ext-diff")
-        fresh = self._quietly("ls-files", "--others", "--exclude-standard", "-z", "--full-name", ":/")
-        contents: dict[str, bytes] = {}
-        for path in {*changed.split(b"\0"), *fresh.split(b"\0")} - {b""}:
-            known, place = found.get(path), os.path.join(top, path)
-            given = _file(place) if not path.endswith(b"/") else None
-            if given is None:
-                if known is not None and known[0] != _SUBMODULE and not os.path.lexists(place):
-                    del found[path]
-                continue
-            mode, content = given
-            name = self._blob_id(content)
-            if known is not None and known[1].decode() in (name, self._blob_id(content.replace(b"\r\n", b"\n"))):
-                found[path] = (mode, known[1])  # touched, or only with other ends of lines
-                continue
-            found[path] = (mode, name.encode())
-            contents[name] = content
-        return contents
-
-    @cached_property
-    def _new_hash(self) -> Callable[[bytes], str]:
-        kind = self._run("rev-parse", "--show-object-format").stdout.decode().strip() or "sha1"
-        return lambda data: hashlib.new(kind, data).hexdigest()
-
-    def _blob_id(self, content: bytes) -> str:
-        return self._new_hash(b"blob %d\0" % len(content) + content)
-
-    def _quietly(self, *words: str) -> bytes:
-        """Ask about the checkout without any command that the configuration names."""
-        return self._ask(*self._blank_commands, *words)
+    def _take_checkout(self, ask: Callable[..., bytes], top: str) -> set[bytes]:
+        """Put the files of the checkout into the index aside; the paths that differ."""
+        # Of a submodule, the commit that is checked out counts, and nothing is run inside of it.
+        words = ("--name-status", "-z", "--ignore-submodules=dirty", "--no-ext-diff", "--no-relative")
+        parts = ask("diff-files", *words).split(b"\0")
+        listed = list(zip(parts[::2], parts[1::2], strict=False))
+        gone = {path for status, path in listed if status == b"D"}
+        fresh = ask("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+        width = 64 if self._ask("rev-parse", "--show-object-format").strip() == b"sha256" else 40
+        # A repository inside of this one is stored by its commit, where it has one of the same kind.
+        heads = {path: self._run("-C", os.path.join(top, os.fsdecode(path)), "rev-parse", "-q", "--verify", "HEAD")
+                 for path in fresh if path.endswith(b"/")}  # fmt: skip
+        left_out = {path for path, head in heads.items() if len(head.stdout.strip()) != width}
+        changed = {path.rstrip(b"/") for path in {*fresh, *(path for _, path in listed)} - gone - left_out - {b""}}
+        removals = b"".join(b"0 %s\t%s\0" % (b"0" * width, path) for path in sorted(gone))
+        ask("update-index", "-z", "--index-info", given=removals)
+        ask(
+            "update-index",
+            "-z",
+            "--add",
+            "--remove",
+            "--stdin",
+            given=b"".join(path + b"\0" for path in sorted(changed)),
+        )
+        return changed
 
     @cached_property
     def _blank_commands(self) -> tuple[str, ...]:
         pattern = r"^filter\..*\.(clean|smudge|process|required)$"
         found = self._run("config", "--name-only", "-z", "--get-regexp", pattern)
         names = [name.decode("utf-8", "surrogateescape") for name in found.stdout.split(b"\0") if name]
-        return ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *(
-            word for name in names for word in ("-c", f"{name}={'false' if name.endswith('required') else ''}")
-        ))  # fmt: skip
+        blank = [f"{name}={'false' if name.endswith('required') else ''}" for name in names]
+        # A split index would be written beside the original, and git refuses line ends that it has to convert.
+        fixed = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.splitIndex=false", "core.safecrlf=false")
+        return tuple(word for setting in (*fixed, *blank) for word in ("-c", setting))
 
-    def _ask(self, *words: str) -> bytes:
-        done = self._run(*words)
+    def _ask(self, *words: str, given: bytes = b"", aside: Mapping[str, str] | None = None) -> bytes:
+        done = self._run(*words, given=given, aside=aside)
         if done.returncode != 0:
             raise IndexRefError(f"git cannot read the repository: {self._first_line(done.stderr)}")
         return done.stdout
@@ -258,9 +269,12 @@ class GitRepository:
             return f"{first}: name two revisions"
         return first
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+    def _run(
+        self, *words: str, given: bytes = b"", aside: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        environment = {**_environment(), **(aside or {})}
         try:
-            return subprocess.run(self._command(*words), capture_output=True, check=False, env=_environment())
+            return subprocess.run(self._command(*words), input=given, capture_output=True, check=False, env=environment)
         except FileNotFoundError:
             raise IndexRefError("git is not installed: git: references and index build need it") from None
         except ValueError:
@@ -287,34 +301,9 @@ def _shown(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
 
-def _file(path: bytes) -> tuple[bytes, bytes] | None:
-    """Mode and content of a file of the checkout; None for what git does not store."""
-    try:
-        status = os.lstat(path)
-        if S_ISLNK(status.st_mode):
-            return b"120000", os.readlink(path)
-        if S_ISREG(status.st_mode):
-            return (b"100755" if status.st_mode & 0o100 else b"100644"), Path(os.fsdecode(path)).read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise IndexRefError(f"{_shown(os.path.basename(path))} cannot be read: {error.strerror}") from None
-    return None
-
-
-def _tree_id(records: list[Record], new_hash: Callable[[bytes], str]) -> str:
-    """The id that git would give to a tree: the same state has the same build, committed or not."""
-
-    def folder(inside: list[tuple[bytes, bytes, list[bytes]]]) -> str:
-        rows = []
-        for name, group in groupby(sorted(inside, key=lambda item: item[2]), key=lambda item: item[2][0]):
-            items = list(group)
-            mode, object_id, parts = items[0]
-            if len(parts) > 1:
-                mode, object_id = b"40000", folder([(m, i, p[1:]) for m, i, p in items]).encode()
-            order = name + b"/" if mode == b"40000" else name
-            rows.append((order, mode + b" " + name + b"\0" + bytes.fromhex(object_id.decode())))
-        body = b"".join(row for _, row in sorted(rows))
-        return new_hash(b"tree %d\0" % len(body) + body)
-
-    return folder([(mode, name, path.split(b"/")) for mode, name, path in records])
+def _ours(unmerged: bytes) -> bytes:
+    """Entries that decide conflicts for our side; the files of a checkout have decided before."""
+    rows = [[*facts.split(), path] for facts, _, path in (row.partition(b"\t") for row in unmerged.split(b"\0") if row)]
+    removed = {path: b"0 %s\t%s\0" % (b"0" * len(name), path) for _, name, _, path in rows}
+    kept = {path: b"%s %s 0\t%s\0" % (mode, name, path) for mode, name, stage, path in rows if stage == b"2"}
+    return b"".join((removed | kept).values())

@@ -206,7 +206,7 @@ class ReviewSource:
         changed = [event for event in defined if all(side in event for side in SIDES)][:_MAX_BODIES]
         needed = {(side, event[side]["file"]) for event in changed for side in SIDES}
         keys = sorted(key for key in hashes if complete or key in needed)
-        contents = repository.contents([(hashes[key], key[1]) for key in keys])
+        contents = repository.contents([hashes[key] for key in keys])
         self.blobs = {key: blob for key, blob in zip(keys, contents, strict=True) if blob is not None}
 
     def text(self, event: IndexEvent, side: str) -> str | None:
