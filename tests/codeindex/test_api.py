@@ -197,7 +197,7 @@ READERS = (
     "../rules.toml",
 )
 # A change of these files asks whether builds that are there still tell the truth: if facts change, raise the number.
-KNOWN = (3, "c5576f30a737")
+KNOWN = (4, "e17512d10558")
 
 
 def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:
@@ -205,6 +205,73 @@ def test_a_changed_reader_asks_for_a_look_at_the_number() -> None:
     sources = b"".join((folder / name).read_bytes() for name in READERS)
     digest = hashlib.sha1(sources).hexdigest()[:12]
     assert (SURFACE_RULES, digest) == KNOWN
+
+
+SCRIPT_TYPES = [
+    ("export declare function f(a: A): void;", "export declare function f(a: B): void;", "unresolved"),
+    ("export declare function f(a: string): void;", "export declare function f(a: number): void;", "parameter-type"),
+    ("export declare function f(a: 'x' | 1): void;", "export declare function f(a: string | 1): void;", "annotation-changed"),
+    ("export declare function f(a: A<B>): void;", "export declare function f(a: A<B> | null): void;", "annotation-changed"),
+    ("export declare function f(a: A | null): void;", "export declare function f(a: A): void;", "parameter-type"),
+    ("export declare function f(a: {b?: X}): void;", "export declare function f(a: {b?: X; c?: Y}): void;", "annotation-changed"),
+    ("export declare function f(a: {b?: X}): void;", "export declare function f(a: {b?: X; c: Y}): void;", "unresolved"),
+    ("export declare function f(): A[];", "export declare function f(): ReadonlyArray<A>;", "result-changed"),
+    ("export declare function f<T>(a: T): T;", "export declare function f<T, U>(a: T): T;", "unresolved"),
+    ("export interface I { readonly a: A | null }", "export interface I { readonly a: A }", "annotation-changed"),
+    ("export interface I { a: A | null }", "export interface I { a: A }", "type-changed"),
+    ("export interface I { a: any }", "export interface I { a: unknown }", "unresolved"),
+    ("export interface I<T> { a: I<T> }", "export interface I<T, U = T> { a: I<T, U> }", "unresolved"),
+    ("export declare function f(a: A, b?: B): void;",
+     "export declare function f(a: A, b: B): void;\nexport declare function f(a: A): void;", "unresolved"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "rule"), SCRIPT_TYPES)
+def test_types_of_typescript(before: str, after: str, rule: str) -> None:
+    told = {change.rule for change in compared({"index.d.ts": before}, {"index.d.ts": after}).changes}
+    assert rule in told
+    assert told <= {rule, "added"}
+
+
+def test_lists_inside_of_a_namespace_that_is_the_module() -> None:
+    before = {"index.d.ts": "import {B} from './b';\nexport function f(): void;\nexport type A = 1;\nexport {B};\n"}
+    space = (
+        "import {B} from './b';\ndeclare namespace f { export type A = 1; export type {B}; export {f as default, f} }\n"
+    )
+    after = {"index.d.ts": f"{space}declare function f(): void;\nexport = f;\n"}
+    other = {"b.d.ts": "export interface B { c: string }\n"}
+    told = compared(before | other, after | other).changes
+    assert {(change.level, change.name) for change in told} == {("minor", "default")}
+    gone = {"index.d.ts": after["index.d.ts"].replace("export type {B};", "")}
+    assert [change.name for change in compared(before | other, gone | other).changes if change.level == "major"] == [
+        "B"
+    ]
+
+
+def test_an_entry_without_a_source_is_not_known() -> None:
+    package = {"package.json": '{"name": "p", "exports": {".": {"import": "./dist/p.mjs"}}}'}
+    code = {"code.ts": "export const a: string = '';\n"}
+    assert not compared(package | code, package | code).changes
+    report = compared(package | code, package | {"code.ts": "export const a: number = 1;\n"})
+    assert [(change.level, change.rule, change.name) for change in report.changes] == [("unknown", "unresolved", "p")]
+    assert report.verdict == "not known"
+    typed = {"package.json": '{"name": "p", "exports": {".": "./dist/p.mjs"}, "types": "./code.ts"}'}
+    assert {change.level for change in compared(package | code, typed | code).changes} == {"unknown"}
+    other = {"code.ts": "export const a: number = 1;\n"}
+    assert [change.rule for change in compared(typed | code, typed | other).changes] == ["type-changed"]
+
+
+def test_a_struct_of_go_that_could_not_be_compared_before() -> None:
+    before = "package p\n\ntype L map[string]string\n\ntype S struct {\n\tA L\n}\n"
+    after = before.replace("\tA L\n", "\tA L\n\tB []int\n")
+    told = compared({"go.mod": "module m\n", "a.go": before}, {"go.mod": "module m\n", "a.go": after}).changes
+    assert [(change.rule, change.name) for change in told] == [("added", "m.S.B")]
+
+
+def test_a_parameter_of_java_that_is_called_params() -> None:
+    source = "package p;\npublic class A { public void f(String params) {} }\n"
+    told = compared({"p/A.java": source}, {"p/A.java": source.replace("params", "words")}).changes
+    assert [change.rule for change in told] == ["parameter-name"]
 
 
 def test_accepted_breaks_and_versions() -> None:

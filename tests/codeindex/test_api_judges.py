@@ -55,6 +55,9 @@ def test_vectors(case: dict[str, Any], tmp_path: Path) -> None:
         assert heard["caller"] == case["breaks"]
 
 
+# Language, judge, pairs, precision, recall, breaks of the judge that are `unknown` here and counted apart.
+ROW = "| {} | {} | {} | {:.2f} | {:.2f} | {} |"
+
 PAIRS = [
     ("httpx", "0.27.2", "0.28.1", "httpx"), ("attrs", "24.3.0", "25.4.0", "attr", "attrs"),
     ("requests", "2.32.5", "2.34.2", "requests"), ("pydantic", "2.12.0", "2.13.4", "pydantic"),
@@ -95,7 +98,7 @@ def is_counted(name: str) -> bool:
 @pytest.mark.faults
 def test_releases_as_griffe_judges_them(tmp_path: Path) -> None:
     pytest.importorskip("griffe")
-    sums = [0, 0, 0]
+    sums = [0, 0, 0, 0]
     for project, *versions_and_tops in PAIRS:
         (first, second), tops = versions_and_tops[:2], versions_and_tops[2:]
         folders = [python_release(project, version, tmp_path) for version in (first, second)]
@@ -106,9 +109,9 @@ def test_releases_as_griffe_judges_them(tmp_path: Path) -> None:
         counts = [len(told), len(counted), len(told & counted)]
         print(f"{project} {first} -> {second}: told {counts[0]}, griffe {counts[1]} of {len(judged)}, both {counts[2]}")
         print("  only here:", sorted(told - counted), "only there:", sorted(counted - told))
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-    told_, judged_, both = sums
-    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+        sums = [total + count for total, count in zip(sums, [*counts, len(judged) - len(counted)], strict=True)]
+    told_, judged_, both, left_out = sums
+    print(ROW.format("Python", "griffe", len(PAIRS), both / told_, both / judged_, left_out))
     assert both / told_ >= 0.9
     assert both / judged_ >= 0.9
 
@@ -123,7 +126,7 @@ GO_PAIRS = [
 @pytest.mark.faults
 def test_releases_as_apidiff_judges_them(tmp_path: Path) -> None:
     tool("apidiff", str(Path.home() / "go/bin"))
-    sums = [0, 0, 0]
+    sums = [0, 0, 0, 0]
     for number, (module, first, second) in enumerate(GO_PAIRS):
         folders = []
         for version in (first, second):
@@ -143,9 +146,9 @@ def test_releases_as_apidiff_judges_them(tmp_path: Path) -> None:
         counts = [len(mine), len(judged - unknown), len(mine.keys() & judged)]
         print(f"{module} {first} -> {second}: told {counts[0]}, apidiff {counts[1]} of {len(lines)}, both {counts[2]}")
         print("  only here:", sorted(mine.keys() - judged), "only there:", sorted(judged - mine.keys() - unknown))
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-    told_, judged_, both = sums
-    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+        sums = [total + count for total, count in zip(sums, [*counts, len(judged & unknown)], strict=True)]
+    told_, judged_, both, left_out = sums
+    print(ROW.format("Go", "apidiff", len(GO_PAIRS), both / told_, both / judged_, left_out))
     assert both / told_ >= 0.9
     assert both / judged_ >= 0.9
 
@@ -175,7 +178,7 @@ JAVA_PAIRS = [
 @pytest.mark.faults
 def test_releases_as_japicmp_judges_them(tmp_path: Path) -> None:
     tool("java")
-    sums = [0, 0, 0]
+    sums = [0, 0, 0, 0]
     for organisation, name, *versions in JAVA_PAIRS:
         releases = [java_release(organisation, name, version, tmp_path) for version in versions]
         found = compared("java", side(releases[0][0]), side(releases[1][0]))
@@ -186,9 +189,9 @@ def test_releases_as_japicmp_judges_them(tmp_path: Path) -> None:
         counts = [len(told), len(counted), len(told & counted)]
         print(name, *versions, "told {}, japicmp {} of {}, both {}".format(*counts[:2], len(judged), counts[2]))
         print("  only here:", sorted(told - counted), "only there:", {item: judged[item] for item in counted - told})
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-    told_, judged_, both = sums
-    print(f"precision {both / told_:.2f}, recall {both / judged_:.2f}")
+        sums = [total + count for total, count in zip(sums, [*counts, len(judged) - len(counted)], strict=True)]
+    told_, judged_, both, left_out = sums
+    print(ROW.format("Java", "japicmp", len(JAVA_PAIRS), both / told_, both / judged_, left_out))
     assert both / told_ >= 0.9
     assert both / judged_ >= 0.9
 
@@ -239,17 +242,26 @@ export default class D { readonly p: string = ""; }
 }
 
 
-def told_names(before: Path, after: Path) -> tuple[list[set[str]], set[str]]:
-    """The names of each break, and those of which it is not known; of the package's own entry alone."""
+def told_names(before: Path, after: Path, package: str = "") -> tuple[list[tuple[str, set[str]]], set[str]]:
+    """Each break by rule and names, and the names of which it is not known; of the package's own entry alone."""
     declared = [any(folder.rglob("*.d.ts")) for folder in (before, after)]
     sides = [
         {path: file for path, file in side(folder).items() if not (typed and file.language == "javascript")}
         for folder, typed in zip((before, after), declared, strict=True)
     ]
     changes = compare_files(sides[0], sides[1], ("before", "after")).changes
-    told = [{item.name, *item.also} for item in changes if item.level == "major" and "/" not in item.name]
-    unknown = {name for item in changes if item.level == "unknown" for name in (item.name, *item.also)}
-    return [names for names in told if not any(name.startswith("_") for name in names)], unknown
+    told = [
+        (item.rule, {name.removeprefix(f"{package}.") for name in (item.name, *item.also)})
+        for item in changes
+        if item.level == "major" and "/" not in item.name
+    ]
+    unknown = {
+        name.removeprefix(f"{package}.")
+        for item in changes
+        if item.level == "unknown"
+        for name in (item.name, *item.also)
+    }
+    return [(rule, names) for rule, names in told if not any(name.startswith("_") for name in names)], unknown
 
 
 @pytest.mark.judges
@@ -258,10 +270,10 @@ def test_modules_as_the_typescript_compiler_judges_them(tmp_path: Path) -> None:
     told, unknown = told_names(*folders)
     judged = typescript_breaks(*(folder / "index.ts" for folder in folders))["breaks"]
     assert not unknown
-    assert {name for names in told for name in names} == set(judged)
+    assert {name for _, names in told for name in names} == set(judged)
 
 
-# Rules were mended on all of these. Left out: immer, redux and reselect, whose entries the grammar cannot parse.
+# Rules were mended on these. Left out: immer, redux and reselect, whose entries the grammar cannot parse.
 NPM_PAIRS = [
     ("axios", "0.27.2", "1.0.0", "index.d.ts", "index.d.ts"),
     ("commander", "11.1.0", "12.1.0", "typings/index.d.ts", "typings/index.d.ts"),
@@ -277,31 +289,48 @@ NPM_PAIRS = [
     ("zustand", "4.5.7", "5.0.0", "index.d.ts", "index.d.ts"),
     ("graphql", "15.9.0", "16.9.0", "index.d.ts", "index.d.ts"),
     ("yaml", "1.10.2", "2.6.1", "index.d.ts", "dist/index.d.ts"),
+    ("chokidar", "3.6.0", "4.0.3", "types/index.d.ts", "index.d.ts"),
+    ("dotenv", "14.3.2", "16.4.5", "lib/main.d.ts", "lib/main.d.ts"),
+    ("rxjs", "6.6.7", "7.8.1", "index.d.ts", "dist/types/index.d.ts"),
+    ("pino", "7.11.0", "9.5.0", "pino.d.ts", "pino.d.ts"),
+    ("fastify", "3.29.5", "4.28.1", "fastify.d.ts", "fastify.d.ts"),
+    ("superstruct", "0.16.7", "2.0.2", "lib/index.d.ts", "dist/index.d.ts"),
+    ("got", "11.8.6", "12.6.1", "dist/source/index.d.ts", "dist/source/index.d.ts"),
+    ("io-ts", "2.1.3", "2.2.21", "lib/index.d.ts", "lib/index.d.ts"),
+    ("fast-glob", "2.2.7", "3.3.2", "index.d.ts", "out/index.d.ts"),
+    ("camelcase", "6.3.0", "8.0.0", "index.d.ts", "index.d.ts"),
+    ("query-string", "7.1.3", "9.1.0", "index.d.ts", "index.d.ts"),
+    ("tinybench", "2.9.0", "3.0.6", "dist/index.d.ts", "dist/index.d.ts"),
+    ("mitt", "2.1.0", "3.0.1", "index.d.ts", "index.d.ts"),
 ]
 
 
 @pytest.mark.faults
 def test_releases_as_the_typescript_compiler_judges_them(tmp_path: Path) -> None:
-    sums = [0, 0, 0, 0]
+    sums = [0, 0, 0, 0, 0]
     for project, first, second, *entries in NPM_PAIRS:
         folders = [npm_release(project, version, tmp_path) for version in (first, second)]
-        told, unknown = told_names(*folders)
+        told, unknown = told_names(*folders, project)
         found = typescript_breaks(*(folder / entry for folder, entry in zip(folders, entries, strict=True)))
-        judged = {
-            name for name in found["breaks"]
-            if not any(f"{name}.".startswith(f"{open_}.") for open_ in unknown)
-        }  # fmt: skip
-        # What `export =` gives as default is no export for the compiler.
-        told = [names for names in told if found["hasDefault"] or "default" not in names]
-        right, heard = [names for names in told if names & judged], judged & set().union(*told)
-        counts = [len(told), len(right), len(judged), len(heard)]
-        left_out = len(found["breaks"]) - len(judged)
+        breaks = found["breaks"]
+        judged = {name for name in breaks if not any(f"{name}.".startswith(f"{open_}.") for open_ in unknown)}
+        # What `export =` gives as default is no export for the compiler; members that went with a base are told at it.
+        told = [item for item in told if found["hasDefault"] or "default" not in item[1]]
+        gone = {name for name, reasons in breaks.items() if "removed" in reasons}
+        with_base = [
+            {name for name in gone if rule == "base-removed" and name.rpartition(".")[0] in names}
+            for rule, names in told
+        ]
+        heard_at = [names | more for (_, names), more in zip(told, with_base, strict=True)]
+        right, heard = [names for names in heard_at if names & breaks.keys()], judged & set().union(*heard_at)
+        counts = [len(heard_at), len(right), len(judged), len(heard)]
         print(project, first, second, "told {}, right {}; compiler {}, heard {}".format(*counts))
-        print(f"  unknown here and left out {left_out}, told at another type {found['through']}")
-        print("  only here:", sorted(min(names) for names in told if not names & judged), "only there:", judged - heard)
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
-    print(f"precision {sums[1] / sums[0]:.2f}, recall {sums[3] / sums[2]:.2f}")
-    # The aim is 0.9 for both; reached are 240 of 370 and 232 of 273. What is missing: types are compared as text, so
-    # one that is spelled in another way and means the same (`'Name'` and `Kind.NAME`) is reported as a break.
-    assert sums[1] / sums[0] >= 0.64
-    assert sums[3] / sums[2] >= 0.84
+        print(f"  unknown here and left out {len(breaks) - len(judged)}, told at another type {found['through']}")
+        wrong = sorted(min(names) for names in heard_at if not names & breaks.keys())
+        print("  only here:", wrong, "only there:", judged - heard)
+        sums = [total + count for total, count in zip(sums, [*counts, len(breaks) - len(judged)], strict=True)]
+    precision, recall = sums[1] / sums[0], sums[3] / sums[2]
+    print(ROW.format("TypeScript", "compiler 5", len(NPM_PAIRS), precision, recall, sums[4]))
+    # The aim is 0.9 for both. What is missing in recall: members that a type inherits from one of another file.
+    assert precision >= 0.9
+    assert recall >= 0.8

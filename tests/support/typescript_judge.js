@@ -163,7 +163,9 @@ class Judge {
       }
       const [old, now] = [item, fresh].map((symbol) => this.checker.getTypeOfSymbol(symbol));
       const [fixed, fixedNow] = [item, fresh].map((symbol) => this.isReadonly(symbol));
-      if (old.getCallSignatures().length) this.value(full, old, now);
+      if (open && item.flags & F.Optional && !(fresh.flags & F.Optional)) this.tell(full, "required");
+      else if (item.flags & F.Property && !fixed && fixedNow) this.tell(full, "writing");
+      else if (old.getCallSignatures().length) this.value(full, old, now);
       else if (!this.replaces(now, old)) this.tell(full, "reading");
       else if (!fixed && (fixedNow || !this.replaces(old, now))) this.tell(full, "writing");
     }

@@ -47,6 +47,11 @@ _PLACED = ("both", "positional")
 _ARGUMENTS = re.compile(r"[<\[(].*", re.DOTALL)
 _COMPUTED = re.compile(r" extends |\binfer |\bkeyof\b|\btypeof\b|\bimport\(|\[\w+ in ")
 _NAME = re.compile(r"[\w$.]*\w")
+_LITERALS = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w$])(?:true|false|\d+)\b")
+_MEMBER_NAME = re.compile(r"(?<=[{;])(?:readonly )?\w+(?=[ ?])")
+_OPTIONAL = re.compile(r"(?:readonly )?\w+\?")
+_UNION_SIGNS = re.compile(r"=>|'[^']*'|\"[^\"]*\"|[<>()\[\]{}|]")
+_PLAIN_TYPES = frozenset(TABLES["words"]["script"]["plain_types"])
 _DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
 
 
@@ -139,7 +144,9 @@ class Reading:
         elif one.kind == "plain" and one.value != other.value:
             yield "unresolved", "another signature: only a compiler or a run tells whether calls still work"
         else:
-            yield from self._typed("type-changed", one.type, other.type, inferred=one.kind in ("value", "var"))
+            read_only = "readonly" in before.flags & after.flags
+            inferred = one.kind in ("value", "var")
+            yield from self._typed("type-changed", one.type, other.type, narrower=read_only, inferred=inferred)
             # Of a call in Go, the function decides.
             old, new = (fact.value.partition("(")[0] if fact.kind == "var" else fact.value for fact in (one, other))
             if one.kind == _INFERRED.get(self.language) and not (one.type or other.type) and old != new:
@@ -155,7 +162,10 @@ class Reading:
         yield from _flags(before, after)
         yield from self._bases(before, after)
         if one.generics != other.generics and _same_kind(one.kind, other.kind):
-            yield "type-parameters-changed", f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
+            # The compiler of TypeScript infers those of a call.
+            inferred = self.language == "script" and one.params is not None
+            rule = "unresolved" if inferred else "type-parameters-changed"
+            yield rule, f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
 
     def _called(self, before: Thing, after: Thing) -> Iterator[Reason]:
         old, new = before.overloads, after.overloads
@@ -177,7 +187,12 @@ class Reading:
             for fact in fresh:
                 yield ("member-added-required" if "abstract" in fact.flags else "added"), "overload"
         for one, other in pairs:
-            yield from self._call(one, other)
+            reasons = list(self._call(one, other))
+            # A call that one overload no longer takes may be good for one that came.
+            covered = (
+                self.language == "script" and len(new) > len(old) and any(RULES[rule] == "major" for rule, _ in reasons)
+            )
+            yield from [("unresolved", "overloads changed")] if covered else reasons
             sides = [Thing.of(fact, thing.file, thing.id) for fact, thing in ((one, before), (other, after))]
             sides[0].owner, sides[1].owner = before.owner, after.owner
             yield from self._around(*sides)
@@ -229,10 +244,7 @@ class Reading:
         if self.language == "python":
             return [("annotation-changed", words)] if old else []
         if self.language == "script":
-            if (inferred and not (old and new)) or _COMPUTED.search(old + new):
-                return [("unresolved", "the type is inferred or computed")]
-            if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
-                return [("annotation-changed", words)]
+            return [_typed_in_script(rule, old, new, narrower=narrower, inferred=inferred)]
         if self.language == "java" and _differ_by_import(old, new):
             return [("unresolved", f"{words}: an import of a whole package may give it")]
         if self.language == "go":
@@ -299,11 +311,53 @@ def _types(params: Iterable[Param]) -> list[str]:
     return [item.type + ("..." if item.how == "rest" and not item.type.endswith("...") else "") for item in params]
 
 
+def _typed_in_script(rule: str, old: str, new: str, *, narrower: bool, inferred: bool) -> Reason:
+    """What two types of TypeScript say that differ: types of other names may have the same members."""
+    words = f"{old or '(none)'} -> {new or '(none)'}"
+    if (inferred and not (old and new)) or _COMPUTED.search(old + new):
+        return "unresolved", "the type is inferred or computed"
+    if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
+        return "annotation-changed", words
+    before, after = set(_members_of(old)), set(_members_of(new))
+    if before - after and after - before and _names_in(old) != _names_in(new):
+        return "unresolved", f"{words}: types of other names may have the same members"
+    return rule, words
+
+
 def _is_wider(narrow: str, wide: str) -> bool:
-    """Whether a type is a union of plain names that takes in another."""
+    """Whether a type takes in another: `any`, or a union of the same members and more.
+
+    >>> _is_wider("'a'|A<B|C>", "A<B|C>|null|string"), _is_wider("A<B>", "A<B|C>")
+    (True, False)
+    """
     if wide in ("any", "unknown") or narrow == "this":
         return True
-    return bool(narrow) and set(narrow.split("|")) < set(wide.split("|")) and not re.search(r"[<({]", narrow + wide)
+    there = {inner for one in _members_of(wide) for inner in (one, one.removeprefix("(").removesuffix(")"))}
+    if narrow[:1] == "{" == wide[:1] and not re.search(r"[{}]", narrow[1:-1] + wide[1:-1]):
+        old, new = (set(written[1:-1].split(";")) for written in (narrow, wide))
+        return old <= new and all(_OPTIONAL.match(member) for member in new - old)
+    return bool(narrow) and all(one in there or _LITERALS.sub(_kind_of, one) in there for one in _members_of(narrow))
+
+
+def _members_of(union: str) -> Iterator[str]:
+    """The members of a union, which may have unions inside of brackets."""
+    depth, start = 0, 0
+    for found in _UNION_SIGNS.finditer(union):
+        sign = found[0]
+        depth += (sign in "<([{") - (sign in ">)]}")
+        if sign == "|" and depth == 0:
+            yield union[start : found.start()]
+            start = found.end()
+    yield union[start:]
+
+
+def _kind_of(literal: re.Match[str]) -> str:
+    return {"'": "string", '"': "string", "t": "boolean", "f": "boolean"}.get(literal[0][0], "number")
+
+
+def _names_in(written: str) -> set[str]:
+    """The types that a type refers to by their names; names of members are none."""
+    return set(_NAME.findall(_MEMBER_NAME.sub("", _LITERALS.sub("", written)))) - _PLAIN_TYPES
 
 
 def _differ_by_import(old: str, new: str) -> bool:
@@ -412,7 +466,13 @@ def _pairs(old: Surface, new: Surface) -> Iterator[tuple[str, Thing | None, Thin
 def _reasons(
     old: Surface, new: Surface, reading: Reading, name: str, before: Thing | None, after: Thing | None
 ) -> Iterator[Reason]:
-    if before is not None and after is not None:
+    sides = [thing for thing in (before, after) if thing is not None]
+    entries = [thing for thing in sides if "entry" in thing.flags]
+    if entries:
+        # An entry without a source: not known where any file of its package is another.
+        same = len(entries) == 2 and entries[0].fact.type == entries[1].fact.type
+        yield from [] if same else [("unresolved", entries[0].fact.value)]
+    elif before is not None and after is not None:
         yield from reading.changed(before, after)
         if before.file != after.file and before.kind != "module":
             yield "moved", f"{before.file} -> {after.file}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -176,7 +177,7 @@ def _declared(node: Node, typed: bool, ambient: bool = False) -> Iterator[Fact]:
             body = node.child_by_field_name("body")
             if body is not None:
                 _block(body, inner, typed, ambient)
-            members = [fact for fact in inner.names if fact.kind not in ("import", "export")]
+            members = [fact for fact in inner.names if fact.kind != "import"]
             flags = [*inner.flags, *(["whole"] if ambient else [])]
             yield Fact(_string(node.child_by_field_name("name")), "namespace", line, flags=flags, members=members)
         case "lexical_declaration" | "variable_declaration":
@@ -349,12 +350,22 @@ class _Side:
                 sole = len(packages) == 1 and entry == "."
                 unit = "" if sole else posixpath.normpath(posixpath.join(manifest["name"], entry))
                 if path is None:
-                    self.surface.open[unit] = f"the source of {target} was not found"
+                    why = self.surface.open[unit] = f"the source of {target} was not found"
+                    below = sorted(
+                        file.hash for path, file in self.files.items() if path.startswith(posixpath.join(folder, ""))
+                    )
+                    fact = Fact(
+                        unit or manifest["name"], "external", 1, type=" ".join(below), value=why, flags=["entry"]
+                    )
+                    place = self.surface.units[manifest["name"]]
+                    self.surface.names.setdefault(fact.name, Thing.of(fact, place, fact.name))
                 else:
                     yield unit, path
         if not packages:
             code = [path for path in sorted(self.files) if _SCRIPT_ENDING.search(path) and not _NOT_API.search(path)]
-            yield from (("", path) for path in [p for p in code if re.fullmatch(r"(src/|lib/)?index\.\w+", p)] or code)
+            yield from (
+                ("", path) for path in [p for p in code if re.fullmatch(r"(src/|lib/)?index(\.d)?\.\w+", p)] or code
+            )
 
     def _targets(self, folder: str, manifest: dict[str, Any]) -> Iterator[tuple[str, str]]:
         exports: Any = manifest.get("exports")
@@ -364,6 +375,10 @@ class _Side:
         is_listed = isinstance(exports, dict) and any(key.startswith(".") for key in exports)
         for key, value in (exports if is_listed else {".": exports}).items():
             target = _first(value)
+            declared = manifest.get("types") or manifest.get("typings")
+            # Without a word about types, those of the package are the types of its main entry.
+            if key == "." and isinstance(declared, str) and '"types"' not in json.dumps(value):
+                target = declared
             if target is None or key == "./package.json":
                 continue
             yield from self._expanded(folder, key, target) if "*" in key else [(key, target)]
@@ -404,25 +419,36 @@ class _Side:
                 shown = {"export", "default"} & set(fact.flags) or (path.endswith(_DECLARATIONS) and not facts.flags)
                 if shown:
                     _merge(found, "default" if "default" in fact.flags else fact.name, local[fact.name])
+        for space in (fact for fact in facts.names if fact.kind == "namespace"):
+            members = local[space.name].members
+            listed = [item for item in space.members if item.kind == "export"]
+            members |= {item.name: self._behind(item, path, local | members, imported) for item in listed}
         for fact in facts.names:
             if fact.kind == "export":
-                source = fact if fact.type else imported.get(fact.value)
-                thing_ = local.get(fact.value) if not fact.type else None
-                thing_ = thing_ or (self._bring(path, source.type, source.value) if source is not None else None)
-                found[fact.name] = thing_ or _external(path, fact.type, fact.value)
+                found[fact.name] = self._behind(fact, path, local, imported)
                 if "whole" in fact.flags:
                     # What `export =` gives has the names of its namespace as names of the module.
                     spaces = [one for one in facts.names if one.kind == "namespace" and one.name == fact.value]
                     leaves, members = {item.name for one in spaces for item in one.members}, found[fact.name].members
                     found |= {leaf: members.pop(leaf) for leaf in [leaf for leaf in members if leaf in leaves]}
         for star in facts.stars:
-            target = self._target(path, star)
-            if target is None:
-                self.surface.open.setdefault("", f"a star export of {star} may give it")
-            for name, thing in self._exports(target).items() if target is not None else ():
-                if name != "default":
-                    found.setdefault(name, thing)
+            found |= {name: thing for name, thing in self._starred(path, star).items() if name not in found}
         return found
+
+    def _starred(self, path: str, source: str) -> dict[str, Thing]:
+        target = self._target(path, source)
+        if target is None:
+            self.surface.open.setdefault("", f"a star export of {source} may give it")
+            return {}
+        return {name: thing for name, thing in self._exports(target).items() if name != "default"}
+
+    def _behind(self, fact: Fact, path: str, local: dict[str, Thing], imported: dict[str, Fact]) -> Thing:
+        """What an export names: something of its file, or of another."""
+        if not fact.type and fact.value in local:
+            return local[fact.value]
+        source = fact if fact.type else imported.get(fact.value)
+        found = self._bring(path, source.type, source.value) if source is not None else None
+        return found or _external(path, fact.type, fact.value)
 
     def _thing(self, fact: Fact, path: str, name: str) -> Thing:
         words = frozenset(fact.flags) - {"export", "default", "ambient"}
@@ -430,7 +456,8 @@ class _Side:
         # Without a list of exports, a namespace that only declares shows all that it has.
         declares = path.endswith(_DECLARATIONS) or "whole" in words
         shows_all = fact.kind != "namespace" or (declares and "listed" not in words)
-        for member in (member for member in fact.members if shows_all or "export" in member.flags):
+        shown = [member for member in fact.members if shows_all or "export" in member.flags]
+        for member in (member for member in shown if member.kind != "export"):
             leaf = f"@@{member.name[8:-1]}" if member.name.startswith("[Symbol.") else member.name.strip("'\"")
             inner = self._thing(member, path, f"{name}.{leaf}")
             inner.owner = thing
