@@ -29,10 +29,8 @@ _SHALLOW = (
     "(git fetch --unshallow --tags; in CI: fetch-depth: 0)"
 )
 _PROTOCOLS = "file:git:http:https:ssh"
-_SUBMODULE = b"160000"
+_SUBMODULE = "160000"
 _SIZES = "--batch-check=%(objectname) %(objectsize)"
-
-Record = tuple[bytes, bytes, bytes]  # mode, object id and path, as git writes them
 
 
 class TreeEntry(NamedTuple):
@@ -100,22 +98,24 @@ class GitRepository:
             return TreeState(tree_id, lambda: self.entries(tree_id))
         return self._uncommitted(with_files=revision == WORKING_TREE)
 
-    def entries(self, tree_id: str) -> list[TreeEntry]:
+    def entries(self, tree_id: str, aside: Mapping[str, str] | None = None) -> list[TreeEntry]:
         """All paths of a tree, in git's order; bytes that are not UTF-8 are written as \\xNN."""
-        listed = self._ask("ls-tree", "-r", "-z", *([] if self.promisors else ["-l"]), "--full-tree", tree_id)
-        records = [record.partition(b"\t") for record in listed.split(b"\0") if record]
-        if self.promisors:
-            return self._with_sizes([(facts.split()[0], facts.split()[2], path) for facts, _, path in records])
+        # In a partial clone, git would fetch what it has no size of.
+        known = self._sizes(aside) if self.promisors and aside else self._local if self.promisors else None
+        sizes = ["-l"] if known is None else []
+        listed = self._ask("ls-tree", "-r", "-z", *sizes, "--full-tree", tree_id, aside=aside)
         found = []
-        for (mode, _, name, size), path in ((facts.split(), path) for facts, _, path in records):
-            known = int(size) if size.isdigit() else None  # that of a blob that is missing is written as BAD
-            found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), known, size == b"BAD"))
+        for facts, _, path in (record.partition(b"\t") for record in listed.split(b"\0") if record):
+            mode, _, name, *size = facts.decode().split()
+            given = str(known.get(name, "BAD")) if known is not None else size[0]  # BAD: git's word for a missing blob
+            missing = given == "BAD" and mode != _SUBMODULE
+            found.append(TreeEntry(_shown(path), mode, name, int(given) if given.isdigit() else None, missing))
         return found
 
     def blobs(self, object_ids: Iterable[str], aside: Mapping[str, str] | None = None) -> Iterator[bytes | None]:
         """The content of blobs, in the requested order, from one process; None for one that is missing."""
         needed = list(object_ids)
-        absent = self._absent(needed) if aside is None else set()
+        absent = {name for name in needed if name not in self._local} if self.promisors and aside is None else set()
         with tempfile.TemporaryFile() as names:
             names.write(b"".join(f"{name}\n".encode() for name in needed if name not in absent))
             names.seek(0)
@@ -130,20 +130,17 @@ class GitRepository:
                     yield process.stdout.read(int(words[2]))
                     process.stdout.read(1)
 
-    def contents(self, needed: list[str]) -> Iterator[bytes | None]:
+    def contents(self, needed: list[str]) -> list[bytes | None]:
         """Blobs: where git does not have one, the file of the checkout that would become that very blob."""
-        checkout: dict[str, bytes] | None = None
-        for name, blob in zip(needed, self.blobs(needed), strict=True):
-            if blob is None and checkout is None:
-                bare = self._ask("rev-parse", "--is-bare-repository").strip() == b"true"
-                checkout = {} if bare else self.state(WORKING_TREE).contents
-            yield blob if blob is not None or checkout is None else checkout.get(name)
+        found = list(self.blobs(needed))
+        if None in found and self._ask("rev-parse", "--is-bare-repository").strip() == b"false":
+            checkout = self.state(WORKING_TREE).contents
+            found = [checkout.get(name) if blob is None else blob for name, blob in zip(needed, found, strict=True)]
+        return found
 
     def fetch_missing(self, tree_id: str) -> int:
         """Fetch all blobs of a tree that a partial clone lacks, in one go; how many there were."""
-        listed = self._ask("ls-tree", "-r", "-z", "--full-tree", tree_id)
-        ids = [record.split()[2].decode() for record in listed.split(b"\0") if record]
-        absent = sorted(self._absent(ids))
+        absent = sorted({entry.object_id for entry in self.entries(tree_id) if entry.missing})
         if not absent:
             return 0
         url = self._ask("config", "--get", f"remote.{self.promisors[0]}.url").decode().strip()
@@ -163,24 +160,12 @@ class GitRepository:
     @cached_property
     def _local(self) -> dict[str, int]:
         """Sizes of the objects that a partial clone has; a request for another one would make git fetch it."""
-        return _sizes_in(self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES))
+        return self._sizes(None)
 
-    def _absent(self, object_ids: Iterable[str]) -> set[str]:
-        return {name for name in object_ids if name not in self._local} if self.promisors else set()
-
-    def _with_sizes(self, records: list[Record]) -> list[TreeEntry]:
-        sizes = self._local if self.promisors else {}
-        if not self.promisors:
-            names = b"".join(name + b"\n" for name in dict.fromkeys(n for mode, n, _ in records if mode != _SUBMODULE))
-            words = self._command("cat-file", _SIZES)
-            done = subprocess.run(words, input=names, capture_output=True, check=False, env=_environment())
-            sizes = _sizes_in(done.stdout)
-        found = []
-        for mode, name, path in records:
-            size = sizes.get(name.decode())
-            missing = size is None and mode != _SUBMODULE
-            found.append(TreeEntry(_shown(path), mode.decode(), name.decode(), size, missing))
-        return found
+    def _sizes(self, aside: Mapping[str, str] | None) -> dict[str, int]:
+        listed = self._ask("cat-file", "--batch-all-objects", "--unordered", "--buffer", _SIZES, aside=aside)
+        pairs = (line.split() for line in listed.decode().splitlines())
+        return {name: int(size) for name, size in pairs if size.isdigit()}
 
     # States that no commit has.
 
@@ -204,21 +189,14 @@ class GitRepository:
             changed = self._take_checkout(ask, top) if with_files else set()
             ask("update-index", "-z", "--index-info", given=_ours(ask("ls-files", "--unmerged", "-z")))
             tree_id = ask("write-tree", "--missing-ok").decode().strip()
-            listed = ask("ls-tree", "-r", "-z", "--full-tree", tree_id).split(b"\0")
-            splits = [(facts.split(), path) for facts, _, path in (row.partition(b"\t") for row in listed if row)]
-            records = [(mode, name, path) for (mode, _, name), path in splits]
-            fresh = {name.decode() for mode, name, path in records if path in changed and mode != _SUBMODULE}
-            blobs = zip(fresh, self.blobs(fresh, aside), strict=True)
-            contents = {name: blob for name, blob in blobs if blob is not None}
-        return TreeState(tree_id, lambda: self._overlaid_entries(records, contents), contents)
+            entries = self.entries(tree_id, aside)
+            fresh = {entry.object_id for entry in entries if entry.path in changed and entry.mode != _SUBMODULE}
+            contents = {
+                name: blob for name, blob in zip(fresh, self.blobs(fresh, aside), strict=True) if blob is not None
+            }
+        return TreeState(tree_id, lambda: entries, contents)
 
-    def _overlaid_entries(self, records: list[Record], contents: dict[str, bytes]) -> list[TreeEntry]:
-        stored = [record for record in records if record[1].decode() not in contents]
-        rest = [(mode.decode(), name.decode(), path) for mode, name, path in records if name.decode() in contents]
-        fresh = [TreeEntry(_shown(path), mode, name, len(contents[name])) for mode, name, path in rest]
-        return self._with_sizes(stored) + fresh
-
-    def _take_checkout(self, ask: Callable[..., bytes], top: str) -> set[bytes]:
+    def _take_checkout(self, ask: Callable[..., bytes], top: str) -> set[str]:
         """Put the files of the checkout into the index aside; the paths that differ."""
         # Of a submodule, the commit that is checked out counts, and nothing is run inside of it.
         words = ("--name-status", "-z", "--ignore-submodules=dirty", "--no-ext-diff", "--no-relative")
@@ -234,15 +212,9 @@ class GitRepository:
         changed = {path.rstrip(b"/") for path in {*fresh, *(path for _, path in listed)} - gone - left_out - {b""}}
         removals = b"".join(b"0 %s\t%s\0" % (b"0" * width, path) for path in sorted(gone))
         ask("update-index", "-z", "--index-info", given=removals)
-        ask(
-            "update-index",
-            "-z",
-            "--add",
-            "--remove",
-            "--stdin",
-            given=b"".join(path + b"\0" for path in sorted(changed)),
-        )
-        return changed
+        added = b"".join(path + b"\0" for path in sorted(changed))
+        ask("update-index", "-z", "--add", "--remove", "--stdin", given=added)
+        return {_shown(path) for path in changed}
 
     @cached_property
     def _blank_commands(self) -> tuple[str, ...]:
@@ -290,11 +262,6 @@ def _environment() -> dict[str, str]:
     blocked = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
     fixed = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
     return {**kept, **fixed, **blocked}
-
-
-def _sizes_in(listed: bytes) -> dict[str, int]:
-    pairs = (line.split() for line in listed.decode().splitlines())
-    return {name: int(size) for name, size in pairs if size.isdigit()}
 
 
 def _shown(path: bytes) -> str:

@@ -49,7 +49,6 @@ _COMPUTED = re.compile(r" extends |\binfer |\bkeyof\b|\btypeof\b|\bimport\(|\[\w
 _NAME = re.compile(r"[\w$.]*\w")
 _LITERALS = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w$])(?:true|false|\d+)\b")
 _MEMBER_NAME = re.compile(r"(?<=[{;])(?:readonly )?\w+(?=[ ?])")
-_OPTIONAL = re.compile(r"(?:readonly )?\w+\?")
 _UNION_SIGNS = re.compile(r"=>|'[^']*'|\"[^\"]*\"|[<>()\[\]{}|]")
 _PLAIN_TYPES = frozenset(TABLES["words"]["script"]["plain_types"])
 _DEPENDENCY = re.compile(r"([\w.-]+(?:/[\w.-]+)+)\.\w+")
@@ -163,8 +162,7 @@ class Reading:
         yield from self._bases(before, after)
         if one.generics != other.generics and _same_kind(one.kind, other.kind):
             # The compiler of TypeScript infers those of a call.
-            inferred = self.language == "script" and one.params is not None
-            rule = "unresolved" if inferred else "type-parameters-changed"
+            rule = "unresolved" if self.language == "script" and one.params is not None else "type-parameters-changed"
             yield rule, f"<{', '.join(one.generics)}> -> <{', '.join(other.generics)}>"
 
     def _called(self, before: Thing, after: Thing) -> Iterator[Reason]:
@@ -187,12 +185,10 @@ class Reading:
             for fact in fresh:
                 yield ("member-added-required" if "abstract" in fact.flags else "added"), "overload"
         for one, other in pairs:
-            reasons = list(self._call(one, other))
-            # A call that one overload no longer takes may be good for one that came.
-            covered = (
-                self.language == "script" and len(new) > len(old) and any(RULES[rule] == "major" for rule, _ in reasons)
-            )
-            yield from [("unresolved", "overloads changed")] if covered else reasons
+            for rule, why in self._call(one, other):
+                # A call that one overload no longer takes may be good for one that came.
+                covered = self.language == "script" and len(new) > len(old) and RULES[rule] == "major"
+                yield ("unresolved", "overloads changed") if covered else (rule, why)
             sides = [Thing.of(fact, thing.file, thing.id) for fact, thing in ((one, before), (other, after))]
             sides[0].owner, sides[1].owner = before.owner, after.owner
             yield from self._around(*sides)
@@ -244,7 +240,7 @@ class Reading:
         if self.language == "python":
             return [("annotation-changed", words)] if old else []
         if self.language == "script":
-            return [_typed_in_script(rule, old, new, narrower=narrower, inferred=inferred)]
+            return [_typed_in_script(rule, old, new, words, narrower=narrower, inferred=inferred)]
         if self.language == "java" and _differ_by_import(old, new):
             return [("unresolved", f"{words}: an import of a whole package may give it")]
         if self.language == "go":
@@ -311,9 +307,8 @@ def _types(params: Iterable[Param]) -> list[str]:
     return [item.type + ("..." if item.how == "rest" and not item.type.endswith("...") else "") for item in params]
 
 
-def _typed_in_script(rule: str, old: str, new: str, *, narrower: bool, inferred: bool) -> Reason:
+def _typed_in_script(rule: str, old: str, new: str, words: str, *, narrower: bool, inferred: bool) -> Reason:
     """What two types of TypeScript say that differ: types of other names may have the same members."""
-    words = f"{old or '(none)'} -> {new or '(none)'}"
     if (inferred and not (old and new)) or _COMPUTED.search(old + new):
         return "unresolved", "the type is inferred or computed"
     if _is_wider(new, old) if narrower else rule == "parameter-type" and _is_wider(old, new):
@@ -325,34 +320,22 @@ def _typed_in_script(rule: str, old: str, new: str, *, narrower: bool, inferred:
 
 
 def _is_wider(narrow: str, wide: str) -> bool:
-    """Whether a type takes in another: `any`, or a union of the same members and more.
-
-    >>> _is_wider("'a'|A<B|C>", "A<B|C>|null|string"), _is_wider("A<B>", "A<B|C>")
-    (True, False)
-    """
+    """Whether a type takes in another: `any`, or a union of the same members and more."""
     if wide in ("any", "unknown") or narrow == "this":
         return True
     there = {inner for one in _members_of(wide) for inner in (one, one.removeprefix("(").removesuffix(")"))}
-    if narrow[:1] == "{" == wide[:1] and not re.search(r"[{}]", narrow[1:-1] + wide[1:-1]):
-        old, new = (set(written[1:-1].split(";")) for written in (narrow, wide))
-        return old <= new and all(_OPTIONAL.match(member) for member in new - old)
-    return bool(narrow) and all(one in there or _LITERALS.sub(_kind_of, one) in there for one in _members_of(narrow))
+    return bool(narrow) and there.issuperset(_members_of(narrow))
 
 
 def _members_of(union: str) -> Iterator[str]:
     """The members of a union, which may have unions inside of brackets."""
     depth, start = 0, 0
     for found in _UNION_SIGNS.finditer(union):
-        sign = found[0]
-        depth += (sign in "<([{") - (sign in ">)]}")
-        if sign == "|" and depth == 0:
+        depth += (found[0] in "<([{") - (found[0] in ">)]}")
+        if found[0] == "|" and depth == 0:
             yield union[start : found.start()]
             start = found.end()
     yield union[start:]
-
-
-def _kind_of(literal: re.Match[str]) -> str:
-    return {"'": "string", '"': "string", "t": "boolean", "f": "boolean"}.get(literal[0][0], "number")
 
 
 def _names_in(written: str) -> set[str]:
@@ -466,12 +449,11 @@ def _pairs(old: Surface, new: Surface) -> Iterator[tuple[str, Thing | None, Thin
 def _reasons(
     old: Surface, new: Surface, reading: Reading, name: str, before: Thing | None, after: Thing | None
 ) -> Iterator[Reason]:
-    sides = [thing for thing in (before, after) if thing is not None]
-    entries = [thing for thing in sides if "entry" in thing.flags]
+    entries = [thing.fact for thing in (before, after) if thing is not None and "entry" in thing.flags]
     if entries:
         # An entry without a source: not known where any file of its package is another.
-        same = len(entries) == 2 and entries[0].fact.type == entries[1].fact.type
-        yield from [] if same else [("unresolved", entries[0].fact.value)]
+        if len(entries) == 1 or entries[0].type != entries[1].type:
+            yield "unresolved", entries[0].value
     elif before is not None and after is not None:
         yield from reading.changed(before, after)
         if before.file != after.file and before.kind != "module":

@@ -191,7 +191,7 @@ class _Reader:
                 kind = star + self.type(node.child_by_field_name("type"))
                 names = [text(name) for name in children(node, "field_identifier")]
                 embedded = [] if names else ["embedded"]
-                if _is_incomparable(kind):
+                if kind.startswith(("[]", "map[", "func(")):
                     fact.flags = ["incomparable"]
                 for name in names or [kind.partition("[")[0].lstrip("*").rpartition(".")[2]]:
                     if name[:1].isupper() or embedded:
@@ -248,10 +248,6 @@ class _Reader:
         if node.type == "call_expression" and part(node, "function") in ("errors.New", "fmt.Errorf"):
             return "error"
         return _LITERALS.get(node.type, "")
-
-
-def _is_incomparable(kind: str) -> bool:
-    return kind.startswith(("[]", "map[", "func("))
 
 
 def _lists(node: Node) -> list[Node]:
@@ -339,10 +335,6 @@ def _put_package(found: Surface, package: str, group: Files, aliases: dict[str, 
         if fact.value in types:
             owner = types[fact.value]
             owner.members.setdefault(fact.name, Thing.of(fact, path, f"{owner.id}.{fact.name}"))
-    for thing in types.values():
-        inner = [types[item.fact.type] for item in thing.members.values() if item.fact.type in types]
-        if any(_is_incomparable(one.fact.type) or "incomparable" in one.flags for one in inner):
-            thing.flags |= {"incomparable"}
     for name in types:
         _promote(name, types, set())
     for name, thing in types.items():

@@ -17,7 +17,6 @@ _MEMBERS: dict[str, str] = _api.WORDS["namespaced"]["members"]
 _HOLDERS = ("namespace_declaration", "declaration_list", "enum_member_declaration_list", "enum_body_declarations")
 _NOT_API = re.compile(_api.WORDS["namespaced"]["not_api"], re.IGNORECASE)
 _UNCHECKED = re.compile(_api.WORDS["namespaced"]["unchecked"])
-_NOTES = ("annotation", "marker_annotation", "attribute")
 _CAPITAL = re.compile(r"(?:(?<![\w.])|(?<=\?super)|(?<=extends))[A-Z]\w*")
 _COMMON = re.compile(r"java\.(?:lang|util)\.|System\.(?:Collections\.Generic\.)?")
 
@@ -38,7 +37,6 @@ class _Reader:
     def __init__(self, imports: dict[str, str]) -> None:
         self.imports = imports
         self.own: dict[str, str] = {}
-        self.known: dict[str, str] = {}  # types that no type parameter is in, by how they are written
 
     def inside(self, body: Node | None, owner: Fact | None, prefix: str = "") -> Iterator[Fact]:
         for node in children(body):
@@ -53,16 +51,15 @@ class _Reader:
 
     def _words(self, node: Node, owner: Fact | None) -> set[str]:
         """Modifiers in the words of the rules."""
-        words: set[str] = set()
-        for holder in node.children:
-            if holder.type == "modifier":
-                words.add(text(holder))
-            elif holder.type in ("modifiers", "attribute_list"):
-                for child in holder.children:
-                    if not child.is_named:
-                        words.add(child.type)
-                    elif child.type in _NOTES and part(child, "name").rpartition(".")[2] in ("Deprecated", "Obsolete"):
-                        words.add("deprecated")
+        holders = children(node, "modifiers", "attribute_list")
+        words = {
+            text(child) for holder in children(node, "modifiers") for child in holder.children if not child.is_named
+        }
+        words |= {text(child) for child in children(node, "modifier")}
+        for note in (
+            note for holder in holders for note in children(holder, "annotation", "marker_annotation", "attribute")
+        ):
+            words |= {"deprecated"} if part(note, "name").rpartition(".")[2] in ("Deprecated", "Obsolete") else set()
         if owner is not None and owner.kind in ("interface", "annotation", "enum") and "private" not in words:
             implicit = owner.kind != "enum" or node.type in ("enum_constant", "enum_member_declaration")
             words |= {"public"} if implicit else set()
@@ -90,10 +87,7 @@ class _Reader:
 
     def _generics(self, node: Node) -> list[str]:
         """The bounds of its type parameters, which from here on are written by their position."""
-        holder = node.child_by_field_name("type_parameters")
-        if holder is None:
-            return []
-        listed = children(holder)
+        listed = children(node.child_by_field_name("type_parameters"))
         names = (next(_plain(item), "") for item in listed)
         self.own = self.own | {name: f"${place}" for place, name in enumerate(names, len(self.own))}
         return [self.type(item, bound=True).removesuffix("extendsObject") for item in listed]
@@ -117,8 +111,8 @@ class _Reader:
         elif words & {"final", "sealed"}:
             flags.add("final")
         own = "<init>" if kind == "constructor" else part(node, "name")
-        holder = node if own else next(iter(children(node, "variable_declaration")), node)
-        listed = [] if own else [part(item, "name") for item in children(holder, "variable_declarator")]
+        holder = next(iter(children(node, "variable_declaration")), node)
+        listed = [part(item, "name") for item in children(holder, "variable_declarator")]
         typed = node.child_by_field_name("returns") or holder.child_by_field_name("type")
         called = kind in ("method", "constructor", "delegate", "indexer")
         outer = self.own
@@ -128,8 +122,7 @@ class _Reader:
             fact.params = self._params(node) if called else None
             fact.type = self.type(typed) if kind != "variant" else ""
             fact.generics = list(generics)
-            holders = children(node, "throws") if called else []
-            thrown = [self.type(item) for holder in holders for item in children(holder)]
+            thrown = [self.type(item) for holder in children(node, "throws") for item in children(holder)]
             fact.bases = sorted(item for item in thrown if not _UNCHECKED.fullmatch(item.rpartition(".")[2]))
             yield fact
         self.own = outer
@@ -138,14 +131,14 @@ class _Reader:
         found = []
         holder = node.child_by_field_name("parameters") or next(iter(children(node, "parameter_list")), None)
         for item in children(holder, "formal_parameter", "spread_parameter", "parameter"):
-            inner = item.children
-            ways = {text(child) for child in inner if child.type == "modifier"}
-            rest = item.type == "spread_parameter" or "params" in ways or any(child.type == "params" for child in inner)
+            rest = item.type == "spread_parameter" or any(
+                text(child) == "params" for child in item.children if child.type != "identifier"
+            )
             typed = item.child_by_field_name("type") or next((c for c in children(item) if c.type != "modifiers"), None)
             name = part(item, "name") or next((part(c, "name") for c in children(item, "variable_declarator")), "")
-            value = next((place for place, child in enumerate(inner) if child.type == "="), None)
-            default = text(inner[value + 1]) if value is not None and value + 1 < len(inner) else None
-            ways &= {"ref", "out", "in"}
+            value = next((place for place, child in enumerate(item.children) if text(child) == "="), None)
+            default = text(item.children[value + 1]) if value is not None and value + 1 < item.child_count else None
+            ways = {text(child) for child in children(item, "modifier")} & {"ref", "out", "in"}
             kind = " ".join([*sorted(ways), self.type(typed)])
             found.append(Param(name, "rest" if rest else "both", default, kind))
         return found
@@ -153,19 +146,12 @@ class _Reader:
     def type(self, node: Node | None, bound: bool = False) -> str:
         """A type without annotations and blanks, by its full name; of a type parameter only the bound."""
         written = text(node)
-        is_own = bound or any(name in written for name in self.own)
-        if not is_own and written in self.known:
-            return self.known[written]
-        key = written
         if bound or "@" in written or "/" in written:
             parts = list(_plain(node)) if node is not None else []
             written = "".join(parts[1:] if bound else parts)
         plain = _COMMON.sub("", "".join(written.split()))
-        names = self.imports | self.own if self.own else self.imports
-        found = _COMMON.sub("", _CAPITAL.sub(lambda found: names.get(found[0], found[0]), plain))
-        if not is_own:
-            self.known[key] = found
-        return found
+        known = self.imports | self.own if self.own else self.imports
+        return _COMMON.sub("", _CAPITAL.sub(lambda found: known.get(found[0], found[0]), plain))
 
 
 def _plain(node: Node) -> Iterator[str]:

@@ -354,11 +354,9 @@ class _Side:
                     below = sorted(
                         file.hash for path, file in self.files.items() if path.startswith(posixpath.join(folder, ""))
                     )
-                    fact = Fact(
-                        unit or manifest["name"], "external", 1, type=" ".join(below), value=why, flags=["entry"]
-                    )
-                    place = self.surface.units[manifest["name"]]
-                    self.surface.names.setdefault(fact.name, Thing.of(fact, place, fact.name))
+                    name, place = unit or manifest["name"], self.surface.units[manifest["name"]]
+                    fact = Fact(name, "external", 1, type=" ".join(below), value=why, flags=["entry"])
+                    self.surface.names.setdefault(name, Thing.of(fact, place, name))
                 else:
                     yield unit, path
         if not packages:

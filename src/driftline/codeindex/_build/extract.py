@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from driftline.codeindex._api import Fact, FileFacts
+from driftline.codeindex._api import Fact, FileFacts, children, walk
 from driftline.codeindex._api.readers import exported_names, facts_of
 from driftline.codeindex._build.languages import Captures, Definition, Span, definitions, mark_plain
 from driftline.codeindex._build.index_files import SKETCH_VALUES, Calls, ChunkMeta, ChunkRow
@@ -39,10 +39,6 @@ _BRACKET = re.compile(r"[ )\]}>](?:(?<=[(\[{<] )|(?<=[ ,][)\]}>]))")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
 _LAST_COMMA = re.compile(r",([)\]])")
-_FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
-_SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
-_EXPORT = re.compile(r"export\s+(?:type\s+)?(?:\{(?P<names>[^}]*)\}|(?P<star>\*(?:\s*as\s+\S+)?))\s*from\b")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
 _SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
 _PLAIN = frozenset(("c", "cpp", "ruby", "bash"))
@@ -81,9 +77,8 @@ def extract(language_name: str, source: bytes) -> Extracted:
         for item in found:
             item.public = item.kind == "scope" or item.name in visible or " as " in item.parent
     nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
-    texts = [_decoded(source[slice(*node.byte_range)]) for node in nodes]
     loads = {_decoded(found[1]).strip("\"'") for _, found in _loads(source, captures)}
-    imports = sorted(loads.union(*(_names(language.name, text) for text in texts)))
+    imports = sorted(loads.union(*(_names(language.name, node) for node in nodes)))
     return Extracted(reader.rows(), imports, root.has_error or too_deep, facts)
 
 
@@ -160,9 +155,8 @@ class _Reader:
 
     def plain_facts(self) -> FileFacts:
         """Names and signatures, where no more is known about a language."""
-        shown = [item for item in self.found if item.public and item.kind != "scope"]
-        facts = [Fact(item.name, "plain", self._line(item.start), value=self._signature(item)) for item in shown]
-        return FileFacts(names=facts)
+        shown = (item for item in self.found if item.public and item.kind != "scope")
+        return FileFacts(names=[Fact(i.name, "plain", self._line(i.start), value=self._signature(i)) for i in shown])
 
     def _row(self, item: Definition, ordinal: int) -> ChunkRow:
         body_node = item.body if self.language.docstrings and item.kind in ("function", "class") else None
@@ -339,37 +333,28 @@ def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[b
             yield node.byte_range, found
 
 
-def _names(language: str, text: str) -> list[str]:
+def _names(language: str, node: Node) -> list[str]:
     if language == "python":
-        return _python_names(text)
+        module = node.child_by_field_name("module_name")
+        future = node.type == "future_import_statement"
+        head = f"from {'__future__' if module is None else _flat(module)} import" if future or module else "import"
+        names = [_flat(name) for name in node.children_by_field_name("name")]
+        return [f"{head} {name}" for name in names or ["*"]]
     if language in _SCRIPTS:
-        found = _SOURCE.search(text)
-        return [found[2], *_reexports(text, found[2])] if found else []
+        source = node.child_by_field_name("source")
+        if source is None:
+            return []
+        target = _flat(source)[1:-1]
+        if node.type == "import_statement":
+            return [target]
+        names = [_flat(item) for item in walk(node, "export_specifier", "namespace_export")]
+        names = names or ([] if children(node, "export_clause") else ["*"])
+        return [target, *(f"export {name} from {target}" for name in names)]
+    text = _decoded(node.text or b"")
     if language == "csharp":
         text = text.removeprefix("global ").removeprefix("using").rstrip("; ")
     return [" ".join(text.split()).strip("\"'<>`")]
 
 
-def _reexports(text: str, source: str) -> Iterator[str]:
-    """`export { a, b as c } from "m"` as one text for each name; nothing for an import.
-
-    >>> list(_reexports("export { a, b as c, } from './m'", "./m")), list(_reexports("export * as d from 'm'", "m"))
-    (['export a from ./m', 'export b as c from ./m'], ['export * as d from m'])
-    """
-    found = _EXPORT.match(_COMMENT.sub("", text))
-    if found is not None:
-        parts = (found["names"] or found["star"]).split(",")
-        yield from (f"export {' '.join(part.split())} from {source}" for part in parts if part.strip())
-
-
-def _python_names(text: str) -> list[str]:
-    """`from m import a, b` as one text for each name.
-
-    >>> _python_names("from .m import (a,\\n  b as c,)"), _python_names("import a.b, c")
-    (['from .m import a', 'from .m import b as c'], ['import a.b', 'import c'])
-    """
-    plain = re.sub(r"#[^\n]*", "", text).replace("\\\n", " ")
-    found = _FROM.fullmatch(plain.strip())
-    head, names = (f"from {found[1]} import", found[2]) if found else ("import", plain.strip().removeprefix("import"))
-    parts = (" ".join(part.split()) for part in names.strip(" ()\n\t\r").split(","))
-    return [f"{head} {part}" for part in parts if part.strip("()")]
+def _flat(node: Node) -> str:
+    return " ".join(_decoded(node.text or b"").replace("\\\n", " ").split())

@@ -137,10 +137,6 @@ class Definition:
     def __post_init__(self) -> None:
         self.body_start, self.body_end = self.body.byte_range if self.body is not None else (self.end, self.end)
 
-    @property
-    def leaf(self) -> str:
-        return self.name[len(self.parent) + 1 :] if self.parent else self.name
-
 
 def definitions(language: Language, captures: Captures) -> list[Definition]:
     """All definitions in the order of the source; what is inside of a function belongs to its body."""
@@ -292,7 +288,7 @@ def mark_plain(found: Sequence[Definition]) -> None:
     for item in found:
         above = item.container
         hidden = above is not None and above.kind != "scope" and not above.public
-        leaf = item.leaf.rpartition(".")[2]
+        leaf = item.name.rpartition(".")[2]
         item.public = item.kind == "scope" or not (hidden or leaf.startswith("_") or _is_private(item))
 
 

@@ -287,10 +287,6 @@ class EdgeChange(msgspec.Struct, frozen=True):
     edge: Edge
 
     @property
-    def edge_key(self) -> str:
-        return f"{self.edge.type}|{self.from_key}|{self.edge.to}|{self.edge.extra}"
-
-    @property
     def order(self) -> tuple[object, ...]:
         """By (fromKey, to, type); then by extra, added before removed."""
         texts = (self.from_key, self.edge.to, self.edge.type, self.edge.extra)
@@ -492,8 +488,9 @@ def chunk_event(mode: str, file: str, pair: ChunkPair) -> IndexEvent:
 
 def relation_event(mode: str, file: str, change: EdgeChange) -> IndexEvent:
     event = {"kind": "relation.added" if change.added else "relation.removed", "mode": mode, "file": file}
-    edge = {"type": change.edge.type, "fromKey": change.from_key, "to": change.edge.to, "edgeKey": change.edge_key}
-    return event | edge
+    edge, start = change.edge, change.from_key
+    key = f"{edge.type}|{start}|{edge.to}|{edge.extra}"
+    return event | {"type": edge.type, "fromKey": start, "to": edge.to, "edgeKey": key}
 
 
 def mode_limit_event(mode: str, modified_files: int, limit: int) -> IndexEvent:

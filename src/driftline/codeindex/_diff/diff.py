@@ -127,11 +127,6 @@ class DiffRequest:
         return canonical_inputs(self.before, self.after, self.options)
 
     @property
-    def is_uncommitted(self) -> bool:
-        """Whether a side is a state of the checkout."""
-        return bool({self.before.label, self.after.label} & {WORKING_TREE, STAGED})
-
-    @property
     def has_path_refs(self) -> bool:
         """Whether a side is named by a path, which is not persisted unless requested explicitly."""
         return "path" in (self.before.ref.kind, self.after.ref.kind)

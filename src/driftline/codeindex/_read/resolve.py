@@ -114,10 +114,6 @@ class ResolvedRef:
     config_hashes: dict[str, str]
     label: str | None = None
 
-    @property
-    def identity_hash(self) -> str:
-        return sha1_hex(canonical_json(self.identity, integer_keys_first=True))
-
 
 class _Target(NamedTuple):
     """Where the index of one mode lives, before anything was read from it."""
@@ -422,6 +418,7 @@ def stable_text(inputs: JsonObject) -> str:
 
 def _endpoint(resolved: ResolvedRef) -> JsonObject:
     identity = resolved.identity
-    endpoint = {"ref": resolved.ref.shown, "identityHash": resolved.identity_hash, "type": identity["type"]}
+    digest = sha1_hex(canonical_json(identity, integer_keys_first=True))
+    endpoint = {"ref": resolved.ref.shown, "identityHash": digest, "type": identity["type"]}
     members = (*_ENDPOINT_MEMBERS, "configHashByMode") if resolved.ref.kind == "git" else _ENDPOINT_MEMBERS
     return endpoint | {name: identity[name] for name in members if name in identity}

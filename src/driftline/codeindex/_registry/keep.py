@@ -16,6 +16,7 @@ from typing import Any
 from driftline.codeindex._build.build import GIT_BUILD, writer_lock
 from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, ModeScheduler, cut, only_below, prepare, run
 from driftline.codeindex._diff.modes import diff_mode
+from driftline.codeindex._git import STAGED, WORKING_TREE
 from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_pieces, stored_bytes
 from driftline.codeindex._read.resolve import DiffOptions, IndexDir, diff_id, kind_of, whole_number
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
@@ -54,9 +55,8 @@ class Keeping:
 
     def allows(self, request: DiffRequest) -> bool:
         """For path references only `persist_unsafe` is enough; a state that no commit has is gone soon."""
-        if request.is_uncommitted:
-            return False
-        return self.persist_unsafe or (self.persist and not request.has_path_refs)
+        committed = not {request.before.label, request.after.label} & {WORKING_TREE, STAGED}
+        return committed and (self.persist_unsafe or (self.persist and not request.has_path_refs))
 
 
 def compute(
