@@ -1,9 +1,10 @@
-"""`compare --format patch`: a JSON Patch that an applier of its own, written from the RFC, turns Old into New with."""
+"""`compare --format patch`: the JSON Patch, applied by the library jsonpatch and by an applier written from the RFC."""
 
 import copy
 import json
 from collections import Counter
 
+import jsonpatch
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -12,7 +13,7 @@ from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.errors import PayloadError
 from driftline.payloads._rules.extensions import EXTENSIONS
-from support.json_patch import PatchError, apply_patch, same_value
+from support.json_patch import PatchError, apply_patch as applied_by_the_rfc, same_value
 from support.made_payloads import ROWS, RULES, Maker
 from support.payload_strategies import PAYLOADS, SYMMETRIC_RULES, schemas
 
@@ -22,6 +23,13 @@ QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(Heal
 def patch_of(old, new, schema=None, **options):
     plan = payloads.compile(schema or {}, **options)
     return json.loads(payloads.to_json_bytes(plan.patch(json.dumps(old), json.dumps(new))))
+
+
+def apply_patch(document, patch):
+    """The patched document, by two appliers that must agree: an outside library's and that of the RFC."""
+    expected = applied_by_the_rfc(document, patch)
+    assert same_value(jsonpatch.apply_patch(document, json.loads(json.dumps(patch))), expected)
+    return expected
 
 
 # The judge itself, by the examples of RFC 6902, appendix A.
@@ -59,7 +67,7 @@ def test_the_judge_follows_the_rfc(document, patch, expected):
 )
 def test_the_judge_refuses_what_the_rfc_refuses(document, step):
     with pytest.raises(PatchError):
-        apply_patch(document, [step])
+        applied_by_the_rfc(document, [step])
 
 
 # The patches.

@@ -327,7 +327,7 @@ def _har_text(path: Path, archive: Any) -> bytes:
 
     names = sorted(name for name in archive.namelist() if name.endswith(".har"))
     if len(names) != 1:
-        raise _bad_input(f"{path} has {len(names)} .har files in it, one is wanted", path)
+        raise _bad_input(f"{path} has {len(names)} .har files in it, one is stated", path)
     try:
         return bytes(archive.read(names[0]))
     except (OSError, EOFError, RuntimeError, zlib.error, BadZipFile) as error:
@@ -430,11 +430,11 @@ def _gor_response(message: bytes, limit: int, *, has_body: bool) -> dict[str, Js
     if len(words) < 2 or not words[1].isdigit():
         raise CaptureError(f"the answer begins with {start[:40]!r}")
     length, is_chunked = headers.get("content-length", ""), "chunked" in headers.get("transfer-encoding", "").lower()
-    wanted = int(length) if length.isdigit() and has_body and words[1] != "304" and not is_chunked else 0
-    if wanted and not body:
-        raise NoBodyError(f"the capture has no body, {wanted:,} bytes were received")
-    if len(body) < wanted:
-        raise CaptureError(f"the body is cut short: the capture has {len(body):,} of {wanted:,} bytes")
+    stated = int(length) if length.isdigit() and has_body and words[1] != "304" and not is_chunked else 0
+    if stated and not body:
+        raise NoBodyError(f"the capture has no body, {stated:,} bytes were received")
+    if len(body) < stated:
+        raise CaptureError(f"the body is cut short: the capture has {len(body):,} of {stated:,} bytes")
     return _response(int(words[1]), headers, _unchunked(body, headers), limit)
 
 
