@@ -270,6 +270,14 @@ def test_columns_without_proof_are_not_renamed(tmp_path: Path) -> None:
     assert raised.value.code == "header_mismatch"
 
 
+def test_columns_that_are_both_mostly_empty_are_not_renamed() -> None:
+    old = [{"id": n, "a": n, "price": n if n % 20 == 0 else None} for n in range(200)]
+    new = [{"id": n, "a": n, "limit": n if n % 20 == 10 else None} for n in range(200)]  # 180 of 200 are null in both
+    assert "rename" not in dl.diff(old, new, key="id", auto="rules").chosen
+    moved = [{"id": n, "a": n, "cost": n if n % 20 == 0 else None} for n in range(200)]
+    assert dl.diff(old, moved, key="id", auto="rules").chosen["rename"] == {"price": "cost"}
+
+
 def test_rules_that_were_given_stay(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,city,v\n" + "".join(f"{n},Rome,X\n" for n in range(20)))
     (tmp_path / "b.csv").write_text("id,city,v\n" + "".join(f"{n},ROME,x\n" for n in range(20)))

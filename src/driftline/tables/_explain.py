@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
@@ -296,27 +297,31 @@ def found_renames(a: TableInput, b: TableInput, given: Mapping[str, Any]) -> dic
     except (DriftlineError, KeyError):
         return {}  # reading reports it
     found: dict[str, tuple[str, str]] = {}
-    for (old, new), count in alike.items():
-        rivals = (other for (x, y), other in alike.items() if (x == old) != (y == new))
-        if count * 10 >= met * 8 and max(rivals, default=0) < count:
-            found[old] = new, f"{count:,} of {met:,} rows are alike"
+    for (old, new), (count, differ) in alike.items():
+        rivals = (other for (x, y), (other, _) in alike.items() if (x == old) != (y == new))
+        if count >= differ * 4 and max(rivals, default=0) < count:
+            found[old] = new, f"{met - differ:,} of {met:,} rows are alike"
     return found
 
 
-def _alike_columns(heads: _Heads, key: Sequence[str]) -> tuple[dict[tuple[str, str], int], int]:
-    """In how many rows a column that only A has is equal to one that only B has, and how many rows were compared."""
+def _alike_columns(heads: _Heads, key: Sequence[str]) -> tuple[dict[tuple[str, str], tuple[int, int]], int]:
+    """In how many rows a column that only A has is one that only B has, in how many not, and the rows compared.
+
+    Where both have A's most frequent value nothing is proved: columns that are mostly empty are alike in most rows.
+    """
     rows = [list(zip(*(head[name] for name in key), strict=True)) for head in heads]
     if not key:
         rows = [[(at,) for at in range(len(next(iter(head.values()), ())))] for head in heads]
     places = {key: at for at, key in enumerate(rows[1])}
     met = [(at, places[key]) for at, key in enumerate(rows[0]) if key in places]
     olds, news = ([name for name in heads[at] if name not in heads[1 - at]][:_KEY_COLUMNS] for at in (0, 1))
-    alike = {
-        (old, new): sum(heads[0][old][at] == heads[1][new][other] for at, other in met)
-        for old in olds
-        if len(set(heads[0][old])) > 1  # one value is found everywhere
-        for new in news
-    }
+    alike = {}
+    for old in olds:
+        frequent = [value for value, _ in Counter(heads[0][old]).most_common(1)]
+        for new in news:
+            cells = [(heads[0][old][at], heads[1][new][other]) for at, other in met]
+            equal = [one for one, other in cells if one == other]
+            alike[old, new] = sum(one not in frequent for one in equal), len(cells) - len(equal)
     return alike, len(met)
 
 
@@ -564,7 +569,7 @@ def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed
     if not (names_a < names_b or names_a > names_b):
         key = chosen.get("key_columns", options.key_columns)
         alike, met = _alike_columns(heads, key) if {*key} <= names_a & names_b else ({}, 0)
-        if not names_a & names_b or max(alike.values(), default=0) * 2 >= met:
+        if not names_a & names_b or not met or any(count and count >= differ for count, differ in alike.values()):
             return chosen  # a column may have got another name
     return {"header_mode": "common", **chosen}
 
