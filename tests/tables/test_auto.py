@@ -278,6 +278,21 @@ def test_columns_that_are_both_mostly_empty_are_not_renamed() -> None:
     assert dl.diff(old, moved, key="id", auto="rules").chosen["rename"] == {"price": "cost"}
 
 
+def test_a_nearly_unique_key_leaves_the_way_out_of_renamed_columns(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{n},{n % 7},{n * 3}\n" for n in (0, *range(30))]  # the first row stands twice
+    (tmp_path / "a.csv").write_text("at,kind,stage one\n" + "".join(rows))
+    (tmp_path / "b.csv").write_text("at,kind,stage_one\n" + "".join(rows))
+    command = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--auto", "-o", str(tmp_path / "out.jsonl")]
+    assert run(driftline, command) == 2
+    said = capfd.readouterr().err
+    assert "auto: --duplicates match" in said
+    way = said.strip().rpartition("this pair is read with ")[2]
+    assert way == "--rename 'stage one=stage_one'"
+    assert run(driftline, [*command, *shlex.split(way)]) == 0
+
+
 def test_rules_that_were_given_stay(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,city,v\n" + "".join(f"{n},Rome,X\n" for n in range(20)))
     (tmp_path / "b.csv").write_text("id,city,v\n" + "".join(f"{n},ROME,x\n" for n in range(20)))

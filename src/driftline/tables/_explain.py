@@ -368,7 +368,8 @@ def fixes(error: DriftlineError, job: TableDiffJob, given: Mapping[str, Any]) ->
     try:
         if sum(size or 0 for size in map(input_size, (job.a, job.b))) > _TRIED_BYTES:
             return None
-        read = reading_of(job.a, job.b, {**given, "mode": given.get("mode") or "positional"})
+        has_key = given.get("key") or given.get("key_columns")
+        read = reading_of(job.a, job.b, given if has_key else {**given, "mode": given.get("mode") or "positional"})
         renames = found_renames(job.a, job.b, {**given, **read}) if error.code == "header_mismatch" else {}
         renamed = {"rename": {old: new for old, (new, _) in renames.items()}} if renames else {}
         if found := _tried(job, given, renamed) or _tried(job, given, {**read, **renamed}) or _tried(job, given, read):
