@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from driftline import codeindex
-from driftline.codeindex._read.resolve import resolve
+from driftline.codeindex._read.resolve import _endpoint, resolve
 from driftline.codeindex._storage import CacheRoot
 from driftline.core._json import canonical_json, sha1_hex
 from driftline.errors import DriftlineError
@@ -114,7 +114,7 @@ def test_the_identity_of_a_path_is_a_hash(cache: Path, monkeypatch: pytest.Monke
     resolved = resolve(codeindex.parse_ref("path:builds/b1/"), None, ["code"])
     digest = hashlib.sha1(os.fsencode(cache / "builds" / "b1")).hexdigest()
     assert resolved.identity == {"type": "path", "pathHash": digest}
-    assert resolved.identity_hash == sha1_hex(canonical_json(resolved.identity))
+    assert _endpoint(resolved)["identityHash"] == sha1_hex(canonical_json(resolved.identity))
 
 
 @pytest.mark.parametrize("member", ["buildRoots", "buildRootsByMode"])

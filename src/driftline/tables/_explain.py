@@ -570,7 +570,7 @@ def _columns_of(a: TableInput, b: TableInput, given: Mapping[str, Any], *, keyed
     if not (names_a < names_b or names_a > names_b):
         key = chosen.get("key_columns", options.key_columns)
         alike, met = _alike_columns(heads, key) if {*key} <= names_a & names_b else ({}, 0)
-        if not names_a & names_b or not met or any(count and count >= differ for count, differ in alike.values()):
+        if not names_a & names_b or not met or any(count >= differ for count, differ in alike.values()):
             return chosen  # a column may have got another name
     return {"header_mode": "common", **chosen}
 

@@ -36,7 +36,8 @@ def write_csv(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None 
         number = [event["row_index"]] if with_row_number and "row_index" in event else []
         for change, row in _versions(event):
             in_b = change in _SIDE_B
-            table.writerow([change, *number, *(_cell(row.get(of_b if in_b else name)) for name, of_b in columns)])
+            cells = (row.get(of_b if in_b else name) for name, of_b in columns)
+            table.writerow([change, *number, *("" if cell is None else cell_text(cell) for cell in cells)])
     text.flush()
 
 
@@ -59,10 +60,6 @@ def _versions(event: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     if event["type"] == "changed":
         return [("before", event["before"]), ("after", event["after"])]
     return [(event["type"], event["row"])] if "row" in event else []
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else cell_text(value)
 
 
 def write_markdown(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:

@@ -116,9 +116,10 @@ def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | No
 
 def as_frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
     """The same columns in another frame, without copying the text; see `column_name` for their names."""
-    frame = pl.DataFrame(pl.from_arrow(table, rechunk=False)) if isinstance(table, pa.Table) else table.clone()
-    frame.columns = list(map(column_name, frame.columns))
-    return frame
+    if isinstance(table, pl.DataFrame):
+        return table.rename(column_name)
+    renamed = table.rename_columns(list(map(column_name, table.column_names)))  # Polars gives a nameless column a name
+    return pl.DataFrame(pl.from_arrow(renamed, rechunk=False))
 
 
 def column_name(name: str) -> str:
