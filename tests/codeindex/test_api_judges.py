@@ -332,5 +332,6 @@ def test_releases_as_the_typescript_compiler_judges_them(tmp_path: Path) -> None
     precision, recall = sums[1] / sums[0], sums[3] / sums[2]
     print(ROW.format("TypeScript", "compiler 5", len(NPM_PAIRS), precision, recall, sums[4]))
     # The aim is 0.9 for both. What is missing in recall: members that a type inherits from one of another file.
+    # The floor of recall stays what it was; the last count was 0.83.
     assert precision >= 0.9
-    assert recall >= 0.8
+    assert recall >= 0.84
