@@ -98,26 +98,11 @@ def test_clear_words_for_what_is_not_there(store: Any, monkeypatch: pytest.Monke
         assert "Error" not in caught.value.message
 
 
-def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["a.csv", "a-403.csv", "a-404.csv"])  # numbers of names are no statuses
+def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     from driftline.core import _objects as stores
 
     # With credentials of its own, whichever tests ran before: the store is asked, and nobody for credentials.
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
-        monkeypatch.setenv(name, "none")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr(stores, "_RETRIES", 0)
-    stores._store.cache_clear()
-    with pytest.raises(InputError) as caught:
-        list(dl.diff("s3://elsewhere/a.csv", "s3://elsewhere/a.csv"))
-    stores._store.cache_clear()
-    assert caught.value.code == "store_unreachable"
-
-
-@pytest.mark.parametrize("name", ["a-403.csv", "a-404.csv"])
-def test_numbers_of_names_and_times_are_no_statuses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    from driftline.core import _objects as stores
-
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.setenv(variable, "none")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
